@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 from tests.evaluation.scored import judge_scores
 
 from recipe.artifacts import to_json

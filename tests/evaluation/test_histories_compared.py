@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories

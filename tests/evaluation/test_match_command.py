@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Outcome, Recipe, overall
+from tests.conftest import Outcome, Recipe
+from tests.evaluation.conftest import overall
 
 from recipe.artifacts import read_jsonl
 from recipe.evaluation.scores import read_scores, rows_path

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluation.conftest import Recipe, overall
+from tests.conftest import Recipe
+from tests.evaluation.conftest import overall
 
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
 from recipe.evaluation.scores import read_scores, rows_path

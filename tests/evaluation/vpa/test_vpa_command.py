@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe, overall
+from tests.conftest import Recipe
+from tests.evaluation.conftest import overall
 
 from recipe.data.examples import read_examples
 from recipe.evaluation.scores import read_scores, rows_path
