@@ -99,6 +99,18 @@ def recipe(capfd: pytest.CaptureFixture[str]) -> Recipe:
 
 
 @pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Takes a package away: it is neither found nor imported."""
+    return lambda name: monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoints that fail are asked again at once."""
+    monkeypatch.setattr("recipe.models.endpoint.host.FIRST_WAIT", 0.01)
+
+
+@pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
     """Writes a module of a name and a source into the folder that commands run in; it is imported anew."""
     monkeypatch.chdir(tmp_path)

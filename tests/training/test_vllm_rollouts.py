@@ -13,7 +13,6 @@ import fake_vllm
 import pytest
 import torch
 from safetensors.torch import load_file
-from trl.generation import vllm_generation
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import GRPOConfig, parse_config
@@ -26,13 +25,10 @@ from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 
 
-@pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[fake_vllm.LLM]]:
+@pytest.fixture(autouse=True)
+def _leaves_no_ranks() -> Iterator[None]:
     environment = dict(os.environ)
-    with fake_vllm.installed() as llm:
-        monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
-        monkeypatch.setattr(vllm_generation, "LLM", llm, raising=False)
-        yield llm
+    yield
     ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     assert {name for name in os.environ if name in ranks} == {name for name in environment if name in ranks}
     assert not torch.distributed.is_initialized()
