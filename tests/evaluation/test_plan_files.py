@@ -100,6 +100,7 @@ def test_plans_that_no_one_should_write(evaluated: Evaluated) -> None:
     counts = overall(json.loads(out))["counts"]
     assert counts["plans"] == (6 if evaluated.measure in ("validity", "match") else 3)  # every sample, or one a prompt
     assert "\x00" not in out
-    assert Path("out.rows.jsonl").stat().st_size < 100_000
+    if evaluated.measure != "match":  # whose rows hold plans as they were written
+        assert Path("out.rows.jsonl").stat().st_size < 100_000
     if evaluated.measure == "judge":
         assert (counts["shortened"], counts["empty"]) == (1, 1)
