@@ -111,6 +111,15 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def decoder_runs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says what code the process runs that decodes uploads, in place of the program's own."""
+    from recipe.perception import uploads
+
+    isolated = uploads.isolated
+    return lambda code: monkeypatch.setattr(uploads, "isolated", lambda _: isolated(code))
+
+
+@pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
     """Writes a module of a name and a source into the folder that commands run in; it is imported anew."""
     monkeypatch.chdir(tmp_path)

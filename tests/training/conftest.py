@@ -206,6 +206,12 @@ class Paintings:
 
 
 @pytest.fixture
+def sampled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., list[list[int]]]], None]:
+    """Says what writes the completions of GRPO, in place of the model."""
+    return lambda sample: monkeypatch.setattr("recipe.training.policy.sample", sample)
+
+
+@pytest.fixture
 def without_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Validation of runs whose corpus is none: what that would hold is compared nowhere."""
     for trainer in ("grpo", "best_of_n"):
