@@ -1,5 +1,6 @@
 """Fixtures that every room's tests share."""
 
+import json
 import os
 import signal
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -56,6 +58,65 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("real_data") or item.get_closest_marker("browser"):
             item.add_marker("thorough")
     items.sort(key=lambda item: LONGEST.index(room) if (room := item.path.parent.name) in LONGEST else len(LONGEST))
+
+
+class Outcome(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Recipe:
+    """The command line in this process."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *words: object) -> Outcome:
+        from recipe.cli import main
+
+        self._capfd.readouterr()
+        before, sys.argv = sys.argv, ["recipe", *map(str, words)]
+        try:
+            with pytest.raises(SystemExit) as stop:
+                main()
+        finally:
+            sys.argv = before
+        return Outcome(int(stop.value.code or 0), *self._capfd.readouterr())
+
+    def json(self, *words: object) -> Any:
+        """What a command that ends well prints with --json."""
+        outcome = self(*words, "--json")
+        assert outcome.code == 0, outcome.err
+        return json.loads(outcome.out)
+
+
+@pytest.fixture
+def recipe(capfd: pytest.CaptureFixture[str]) -> Recipe:
+    return Recipe(capfd)
+
+
+@pytest.fixture
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Takes a package away: it is neither found nor imported."""
+    return lambda name: monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoints that fail are asked again at once."""
+    monkeypatch.setattr("recipe.models.endpoint.host.FIRST_WAIT", 0.01)
+
+
+@pytest.fixture
+def decoder_runs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Says what code the process runs that decodes uploads, in place of the program's own."""
+    from recipe.perception import uploads
+
+    isolated = uploads.isolated
+    return lambda code: monkeypatch.setattr(uploads, "isolated", lambda _: isolated(code))
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from recipe.world.validity import plan_key
 
 
 def test_a_quick_run_tells_wordings_from_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, called_with: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = importlib.import_module("judge_wordings")
     for example in draw_examples(study.WORLD, "test_goals", 5):
@@ -23,7 +23,7 @@ def test_a_quick_run_tells_wordings_from_examples(
         assert other.continuation != example.continuation
     written = tmp_path / "found.json"
     words = ["judge_wordings.py", "--examples", "6", "--wordings", "3", "--encoder", "hash:256"]
-    monkeypatch.setattr(sys, "argv", [*words, "--json", str(written)])
+    called_with(*words, "--json", written)
     study.main()
     found = json.loads(written.read_text())["values"]["systems"]
     assert len(found) == 4

@@ -3,7 +3,7 @@
 import importlib
 import json
 import random
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -42,11 +42,10 @@ def test_valid_plans_are_valid_and_edited_ones_differ(study: ModuleType, split: 
 
 @pytest.mark.thorough
 def test_a_quick_run_writes_what_it_shows(
-    study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    study: ModuleType, tmp_path: Path, called_with: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     written = tmp_path / "found.json"
-    words = ["proxy_validity.py", "--prompts", "5", "--encoder", "hash:256", "--json", str(written)]
-    monkeypatch.setattr(sys, "argv", words)
+    called_with("proxy_validity.py", "--prompts", 5, "--encoder", "hash:256", "--json", written)
     study.main()
     found = json.loads(written.read_text())["values"]
     assert found["judge"]["name"] == "proxy (hash:256)"

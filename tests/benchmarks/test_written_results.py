@@ -4,7 +4,7 @@ import importlib
 import json
 import re
 import shutil
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -29,9 +29,9 @@ def written(common: ModuleType, target: Path, **more: object) -> None:
     )
 
 
-def test_a_result_is_a_section_of_a_page(common: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_is_a_section_of_a_page(common: ModuleType, tmp_path: Path, called_with: Callable[..., None]) -> None:
     folder, target = tmp_path / "corpus", tmp_path / "deep" / "result.json"
-    monkeypatch.setattr(sys, "argv", ["benchmarks/calls.py", str(folder), "--rounds", "3", "--json", str(target)])
+    called_with("benchmarks/calls.py", folder, "--rounds", 3, "--json", target)
     written(common, target, device="a GPU")
     result = json.loads(target.read_text())
     assert result["values"]["theirs"] == {"ms": None, "calls": 12_345}

@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -20,6 +20,13 @@ from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
 from recipe_apps.board.store import Board, References
+
+
+@pytest.fixture
+def another_version(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Scorers that are opened from now on are of this version of the program."""
+    return lambda version: monkeypatch.setattr("recipe_apps.board.scoring.__version__", version)
+
 
 KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 

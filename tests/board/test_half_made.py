@@ -126,7 +126,7 @@ setup.demo_board(sys.argv[1], None, "hash:64")
 
 @pytest.mark.thorough
 def test_tracks_and_scorers_are_added_whole_or_not(
-    board: Board, examples: list[Example], stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+    board: Board, examples: list[Example], stop_at: Callable[[int], None], another_version: Callable[[str], None]
 ) -> None:
     given = References.of(examples[:30])
     settings = ScorerSettings(measure="validity")
@@ -137,7 +137,7 @@ def test_tracks_and_scorers_are_added_whole_or_not(
         each_step(stop_at, lambda: add_track(board, track, given, [(settings, identity)]), lambda: rows(database)) > 3
     )
     [old] = [scorer.id for scorer in board.scorers() if scorer.track == "world"]
-    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
+    another_version("9.9")
 
     def state() -> tuple[object, list[tuple[Any, ...]]]:
         query = select(Scorer.id, Scorer.retired, Scorer.revision).order_by(Scorer.id)

@@ -24,7 +24,6 @@ from recipe.evaluation.judge.verdicts import CRITERIA, verdict_rows
 from recipe.evaluation.measures import measured_rows, select_plans, summarise
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.scores import ValidityMeasure
-from recipe.models.endpoint import host
 from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
@@ -218,11 +217,9 @@ OUTAGES = {
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("reply", OUTAGES.values(), ids=OUTAGES)
-def test_an_endpoint_that_fails_half_way_makes_no_0(
-    reply: Reply, references: References, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host, "FIRST_WAIT", 0.001)
+def test_an_endpoint_that_fails_half_way_makes_no_0(reply: Reply, references: References) -> None:
     good = completion(json.dumps(dict.fromkeys(CRITERIA, 5)))
     with serving(lambda _, before: good if before < 20 else reply) as server:
         config = ModelConfig(endpoint=server.url, model="org/judge", tries=1, concurrency=4)
@@ -285,7 +282,7 @@ def identity(settings: ScorerSettings, references: References) -> str:
 
 
 def test_whatever_changes_a_figure_changes_the_identity(
-    references: References, monkeypatch: pytest.MonkeyPatch
+    references: References, monkeypatch: pytest.MonkeyPatch, another_version: Callable[[str], None]
 ) -> None:
     judge = ScorerSettings(measure="judge", model="org/judge")
     others = [
@@ -305,7 +302,7 @@ def test_whatever_changes_a_figure_changes_the_identity(
     another = CriteriaRubric(six_criteria().config.model_copy(update={"orders": "Another prompt."}))
     monkeypatch.setattr("recipe.evaluation.judge.measures.six_criteria", lambda: another)
     assert identity(judge, references) != found[1]
-    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
+    another_version("9.9")
     assert identity(VALIDITY, references) != found[0]
 
 

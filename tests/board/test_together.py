@@ -42,14 +42,14 @@ def whole(board: Board) -> None:
 
 
 def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
-    board: Board, examples: list[Example], monkeypatch: pytest.MonkeyPatch
+    board: Board, examples: list[Example], another_version: Callable[[str], None]
 ) -> None:
     """One transaction stands at its end while the other runs: neither sees the other's rows, but through a lock."""
     send = sender(board, examples)
     [old] = ask(board, select(Scorer.id))
-    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
+    another_version("9.9")
     for number, first in enumerate(("submit", "withdraw", "rescore")):
-        monkeypatch.setattr("recipe_apps.board.scoring.__version__", f"9.{number}")
+        another_version(f"9.{number}")
         known = send(100 + number)
         acts: dict[str, Callable[[], object]] = {
             "submit": lambda number=number: send(number),  # type: ignore[misc]
@@ -76,10 +76,10 @@ def test_a_submission_that_comes_while_a_scorer_is_added_gets_its_job(
 
 
 @pytest.mark.thorough
-def test_all_at_once(board: Board, examples: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_at_once(board: Board, examples: list[Example], another_version: Callable[[str], None]) -> None:
     send = sender(board, examples)
     [old] = ask(board, select(Scorer.id))
-    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
+    another_version("9.9")
     early = [send(number) for number in range(4)]
     begin = Barrier(4)
 

@@ -295,12 +295,14 @@ def test_a_worker_of_another_version_takes_nothing(board: Board) -> None:
     assert all("another version" in one.reason for one in ask(board, select(Job)))
 
 
-def test_another_version_scores_again_on_a_board_of_its_own(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_scores_again_on_a_board_of_its_own(
+    board: Board, another_version: Callable[[str], None]
+) -> None:
     score_all(board)
     [old] = ask(board, select(Scorer.id))
     with pytest.raises(InputError, match="the same as before"):
         rescore(board, old, ["label=another name"])
-    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
+    another_version("9.9")
     new, queued = rescore(board, old)
     assert new != old
     assert queued == CONTROLS
@@ -315,12 +317,12 @@ def test_another_version_scores_again_on_a_board_of_its_own(board: Board, monkey
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_track_of_an_earlier_version_is_refused_with_the_remedy(
-    board: Board, monkeypatch: pytest.MonkeyPatch
+    board: Board, another_version: Callable[[str], None]
 ) -> None:
     [old] = ask(board, select(Scorer.id))
     earlier = update(Submission).where(Submission.control == "refusal").values(control="")
     board.database.write(lambda session: session.execute(earlier))
-    monkeypatch.setattr("recipe_apps.board.scoring.__version__", "9.9")
+    another_version("9.9")
     with pytest.raises(InputError, match=r"'refusal'.*recipe board init"):
         rescore(board, old)
     assert [scorer.retired for scorer in board.scorers()] == [None]

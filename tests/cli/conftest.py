@@ -7,12 +7,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-
-from recipe.cli import app
-from recipe.cli.console import run
+import tests.conftest
 
 MAIN = "from recipe.cli import main; main()"
 
@@ -44,28 +42,12 @@ OPENS_CORPUS = {
 }
 
 
-class Outcome(NamedTuple):
-    """How a command ended."""
+class Recipe(tests.conftest.Recipe):
+    """The command line in a folder of its own."""
 
-    code: int
-    out: str
-    err: str
-
-
-class Recipe:
-    """The command line in a folder of its own, in this process."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self.folder, self._monkeypatch, self._capfd = folder, monkeypatch, capfd
-
-    def __call__(self, *words: object) -> Outcome:
-        self._monkeypatch.setattr("sys.argv", ["recipe", *map(str, words)])
-        self._capfd.readouterr()
-        try:
-            code = run(app)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Outcome(code, *self._capfd.readouterr())
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        super().__init__(capfd)
+        self.folder = folder
 
     def refuses(self, *words: object, because: str, leaves: str = "-") -> None:
         """One sentence that matches `because`, and no file made or changed but below the folder `leaves`."""
@@ -112,7 +94,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captur
     (tmp_path / "no-json").write_bytes(b'{"a": 1}\nhello\n')
     (tmp_path / "no-object").write_bytes(b"[1]\n")
     (tmp_path / "no-utf8").write_bytes(b'{"a": "\xff"}\n')
-    return Recipe(tmp_path, monkeypatch, capfd)
+    return Recipe(tmp_path, capfd)
 
 
 @pytest.fixture(scope="session")

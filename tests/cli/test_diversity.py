@@ -9,7 +9,7 @@ from tests.cli.conftest import Recipe, write_lines
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import read_jsonl
-from recipe.cli.evaluate.judge import PAPERS
+from recipe.evaluation.published import JUDGE
 from recipe.evaluation.scores import Scores, read_scores
 
 pytest.importorskip("scipy")
@@ -130,7 +130,6 @@ def test_a_dry_run_asks_nothing(ready: Recipe) -> None:
         (("--order-check", 2), "less than or equal to 1"),
         (("--output", "."), "folder"),
         (("--encoder", "hash:0"), "not a positive number"),
-        (("--split", "nowhere"), "no example is in split"),
     ],
 )
 def test_what_does_not_fit_is_told_in_a_sentence(ready: Recipe, change: tuple[Any, ...], said: str) -> None:
@@ -143,12 +142,8 @@ def test_what_does_not_fit_is_told_in_a_sentence(ready: Recipe, change: tuple[An
 def test_missing_parts_are_told(ready: Recipe) -> None:
     assert "--chosen" in ready("evaluate", "diversity", "--examples", "examples.jsonl").err
     assert "--judge is missing" in ready(*COMMAND, "--output", "d.json").err
-    assert "--endpoint is missing" in ready(*COMMAND, "--output", "d.json", "--judge", PAPERS).err
+    assert "--endpoint is missing" in ready(*COMMAND, "--output", "d.json", "--judge", JUDGE).err
     assert "--output is missing" in ready(*COMMAND, "--judge", "proxy").err
-    write_lines(ready.folder / "plans.jsonl", *PREDICTIONS, PREDICTIONS[0])
-    assert "'e0', sample 0 was already given in line 1" in ready(*PROXY).err
-    write_lines(ready.folder / "plans.jsonl", {"example_id": "stranger", "steps": ["a"]})
-    assert "stranger" in ready(*PROXY).err
 
 
 def test_fewer_samples_are_taken_as_they_are_when_asked(ready: Recipe) -> None:

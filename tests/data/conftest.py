@@ -5,36 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from recipe.cli import data
-from recipe.cli.console import run
+import tests.conftest
 
 
-class Recipe:
-    """Runs `recipe data ...` in this process."""
+class Recipe(tests.conftest.Recipe):
+    """Runs `recipe data ...`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capfd = monkeypatch, capfd
-
-    def __call__(self, *arguments: object) -> tuple[int, str, str]:
-        self._monkeypatch.setenv("COLUMNS", "200")
-        self._monkeypatch.setattr("sys.argv", ["recipe data", *map(str, arguments)])
-        self._capfd.readouterr()
-        try:
-            code = run(data.app)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return code, *self._capfd.readouterr()
-
-    def json(self, *arguments: object) -> Any:
-        code, out, _ = self(*arguments, "--json")
-        assert code == 0
-        return json.loads(out)
+    def __call__(self, *words: object) -> tests.conftest.Outcome:
+        return super().__call__("data", *words)
 
 
 @pytest.fixture
 def recipe(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Recipe:
-    return Recipe(monkeypatch, capfd)
+    monkeypatch.setenv("COLUMNS", "200")
+    return Recipe(capfd)
 
 
 CARDS = """501

@@ -11,7 +11,7 @@ import pytest
 from tests.data.conftest import Recipe
 from typer.testing import CliRunner
 
-from recipe.cli import corpus
+from recipe.cli import app
 from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import require_benchmarks, select_procedures
 from recipe.data.examples import read_examples
@@ -76,7 +76,7 @@ def test_procedures_are_written_as_they_are_read(
 def test_procedures_become_a_corpus_of_step_lists(recipe: Recipe, captaincook4d: Path, tmp_path: Path) -> None:
     recipe.json("procedures", "--root", captaincook4d, "--split", "train", "--output", tmp_path / "steps.jsonl")
     arguments = ("build", tmp_path / "steps.jsonl", "--output", tmp_path / "c", "--encoder", "hash:8")
-    built = CliRunner().invoke(corpus.app, [*map(str, arguments), "--format", "procedures", "--json"])
+    built = CliRunner().invoke(app, ["corpus", *map(str, arguments), "--format", "procedures", "--json"])
     assert built.exit_code == 0, built.output
     summary = json.loads(built.stdout)
     assert (summary["narrations"], summary["segments"], summary["reading"]["format"]) == (1, 4, "procedures")

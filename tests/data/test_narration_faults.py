@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import math
 import os
 import pickle
 import zipfile
@@ -10,7 +9,6 @@ import zlib
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -19,9 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.data.narrations import ReadingOptions, ReadingReport, json_files, read_narrations
-from recipe.data.narrations.files import source_files
-from recipe.data.narrations.json_files import members
+from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
@@ -277,26 +273,31 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(value=st.dictionaries(st.text(max_size=20), values, max_size=6), indent=st.sampled_from([None, 1]))
-def test_the_members_of_an_object_are_those_of_the_standard_library(value: dict[str, Any], indent: int | None) -> None:
-    """With windows of few characters, so that values are cut at every place."""
-    text = json.dumps(value, indent=indent)
-    for size in (1, 7, 64):
-        parts = [text[at : at + size] for at in range(0, len(text), size)]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(json_files, "blocks", lambda *_, parts=parts: (part for part in parts))
-            read = dict(members(SimpleNamespace(label="x"), "utf-8"))  # type: ignore[arg-type]
-        assert repr(read) == repr(json.loads(text))
+BLOCK = 262_144
+"""Characters of a large file that are read at once."""
 
 
-def test_a_surrogate_pair_cut_by_a_block_stays_one_character(tmp_path: Path) -> None:
-    path = tmp_path / "caption.json"
-    path.write_text('{"' + " " * (262_144 - 8) + '\\ud83d\\ude00": NaN, "b": -Infinity}')
-    ((first, second),) = [list(members(file, "utf-8")) for file in source_files(path)]
-    assert first[0].strip() == "😀"
-    assert math.isnan(first[1])
-    assert second == ("b", -math.inf)
+@settings(max_examples=25, deadline=None)
+@given(
+    other=st.dictionaries(st.text(max_size=9), values, max_size=4),
+    said=st.dictionaries(st.text(max_size=9).map(str.strip).filter(bool), st.text(max_size=30), min_size=1, max_size=4),
+    indent=st.sampled_from([None, 1]),
+    data=st.data(),
+)
+def test_a_value_may_be_cut_at_any_place_by_a_block(
+    other: dict[str, Any], said: dict[str, str], indent: int | None, data: st.DataObject
+) -> None:
+    """Values of every kind: surrogate pairs, numbers that are none, and lists in lists."""
+    whole = json.dumps(
+        {video: {"start": [0], "end": [1], "text": [f"{text} x"], "more": other} for video, text in said.items()},
+        indent=indent,
+    )
+    at = data.draw(st.integers(1, len(whole)))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "caption.json"
+        path.write_text(" " * (BLOCK - at) + whole)
+        found = {one.video_id: one.segments for one in read(path, format="howto100m", marks="keep")}
+    assert found == {video: (Segment(f"{text} x".strip(), 0.0, 1.0),) for video, text in said.items()}
 
 
 @pytest.mark.parametrize("name", ["n.jsonl", "n.pkl", "n.parquet", "n.vtt", "n.srt", "n"])
@@ -384,15 +385,11 @@ def test_a_very_long_narration(tmp_path: Path, form: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["n.jsonl", "n.vtt", "n.whisperx.json", "caption.json"])
-def test_text_without_end_is_refused_before_it_fills_the_memory(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_text_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, name: str) -> None:
     head = {"n.whisperx.json": '{"segments": [{"text": "', "caption.json": '{"v": {"text": ["'}.get(name, "")
     with gzip.open(tmp_path / f"{name}.gz", "wt") as stream:
-        stream.write(head + "a" * 3_000_000)
-    for module in ("files", "json_files"):
-        monkeypatch.setattr(f"recipe.data.narrations.{module}.LONGEST", 1_000_000)
-    with pytest.raises(InputError, match="1,000,000 characters"):
+        stream.write(head + "a" * (1 << 25))
+    with pytest.raises(InputError, match="16,777,216 characters"):
         read(tmp_path / f"{name}.gz")
 
 

@@ -1,6 +1,5 @@
 """Each published form on a small file in its exact layout, and telling the forms apart."""
 
-import importlib
 import json
 import os
 import pickle
@@ -10,6 +9,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +19,6 @@ import pytest
 
 import recipe
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
-from recipe.data.narrations.formats import FORMATS
 from recipe.errors import ConfigError, InputError
 from recipe.types import Narration, Segment
 
@@ -231,12 +230,11 @@ HEADS: list[tuple[str, bytes, str | None]] = [
 def test_the_format_is_told_from_name_and_first_bytes(
     tmp_path: Path, name: str, head: bytes, expected: str | None
 ) -> None:
-    from recipe.data.narrations.files import source_files
-    from recipe.data.narrations.reading import detect
-
     (tmp_path / name).write_bytes(head)
-    (found,) = [detect(file, "utf-8") for file in source_files(tmp_path / name)]
-    assert found == expected
+    report = ReadingReport()
+    with suppress(InputError):  # most of these end in the middle
+        read(tmp_path / name, report)
+    assert [*report.files] == ([] if expected is None else [expected])
 
 
 def test_other_json_in_a_folder_is_passed_over(tmp_path: Path) -> None:
@@ -268,14 +266,6 @@ def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None
     (tmp_path / "n.csv").write_text("start,end,text\n0,1,x\n")
     with pytest.raises(InputError, match=r"line 1: .*'vid'"):
         read(tmp_path / "n.csv", format="htm-aa")
-
-
-def test_every_format_has_a_reader_and_suffixes() -> None:
-    assert get_args(ReadingOptions.model_fields["format"].annotation) == ("auto", *FORMATS)
-    for name, entry in FORMATS.items():
-        module, function = entry.reader.split(".")
-        assert callable(getattr(importlib.import_module(f"recipe.data.narrations.{module}"), function)), name
-        assert entry.suffixes
 
 
 READER = """
@@ -391,7 +381,6 @@ def test_rolling_captions_say_each_line_once(tmp_path: Path) -> None:
 
 def test_the_documentation_names_every_format_and_option() -> None:
     page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
-    for name in (*FORMATS, *ReadingOptions.model_fields):
+    _, *formats = get_args(ReadingOptions.model_fields["format"].annotation)
+    for name in (*formats, *ReadingOptions.model_fields):
         assert f"| `{name}` |" in page
-    for suffixes in (entry.suffixes for entry in FORMATS.values()):
-        assert all(f"`{suffix}`" in page for suffix in suffixes)

@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 
 from recipe.corpus.build import narration_source
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations, read_titles, titled
-from recipe.data.narrations.marks import speakers, without_marks
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
 
 
+def said(folder: Path, *captions: str, report: ReadingReport | None = None) -> list[str]:
+    """What is read of captions, one a second."""
+    segments = [{"start": n, "end": n + 1.5, "text": text} for n, text in enumerate(captions)]
+    (folder / "v.jsonl").write_text(json.dumps({"video_id": "v", "segments": segments}) + "\n")
+    (narration,) = read_narrations(folder / "v.jsonl", report=report)
+    return [segment.text for segment in narration.segments]
+
+
 @pytest.mark.parametrize(
-    ("caption", "said"),
+    ("caption", "speech"),
     [
         ("[Music]", ""),
         ("[ __ ]", ""),
@@ -61,16 +68,8 @@ from recipe.types import Narration, Segment
         ("two  spaces: stay", "two  spaces: stay"),
     ],
 )
-def test_marks_go_and_speech_stays(caption: str, said: str) -> None:
-    assert without_marks(caption) == said
-
-
-def said(folder: Path, *captions: str, report: ReadingReport | None = None) -> list[str]:
-    """What is read of captions, one a second."""
-    segments = [{"start": n, "end": n + 1.5, "text": text} for n, text in enumerate(captions)]
-    (folder / "v.jsonl").write_text(json.dumps({"video_id": "v", "segments": segments}) + "\n")
-    (narration,) = read_narrations(folder / "v.jsonl", report=report)
-    return [segment.text for segment in narration.segments]
+def test_marks_go_and_speech_stays(tmp_path: Path, caption: str, speech: str) -> None:
+    assert said(tmp_path, caption, "then wait") == [*filter(None, [speech]), "then wait"]
 
 
 SPEECH = [
@@ -116,6 +115,12 @@ def test_short_names_that_take_turns_are_no_speech(tmp_path: Path) -> None:
     assert said(tmp_path, *once) == once
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all examples of a property."""
+    return tmp_path_factory.mktemp("marks")
+
+
 LABELS = [
     "Step 1", "Note", "Tip", "Remember", "Next", "Warning", "TIP", "Pro tip", "Ingredients", "Question", "Answer",
     "Day 2", "First", "Butter", "Baking soda", "Now", "\u6ce8\u610f", "\u00c9tape 2", "Achtung", "And then I said",
@@ -134,27 +139,29 @@ def test_words_of_speech_that_return_before_a_colon_stay(tmp_path: Path, label: 
 
 
 @given(st.lists(st.sampled_from(["Tip", "Step 3", "Remember", "Next", "Note"]), min_size=1, max_size=8))
-def test_labels_alone_are_never_names(labels: list[str]) -> None:
-    assert not speakers([f"{label}: stir it" for label in labels])
+def test_labels_alone_are_never_names(folder: Path, labels: list[str]) -> None:
+    captions = [f"{label}: stir it" for label in labels]
+    assert said(folder, *captions) == captions
 
 
 @given(
     st.lists(st.sampled_from(["Maria Keller", "Tom", "Wu Li", "Ana"]), min_size=3, max_size=12),
     st.lists(st.sampled_from(SPEECH), min_size=12, max_size=12),
 )
-def test_names_of_a_meeting_come_off_all_captions(names: list[str], speech: list[str]) -> None:
-    captions = [f"{name}: {text}" for name, text in zip(names, speech, strict=False)]
-    found = speakers(captions)
+def test_names_of_a_meeting_come_off_all_captions(folder: Path, names: list[str], speech: list[str]) -> None:
+    pairs = [*zip(names, speech, strict=False)]
+    found = said(folder, *(f"{name}: {text}" for name, text in pairs))
     if 2 * len(set(names)) <= len(names):
-        assert found == set(names)
-    assert found <= set(names)
+        assert found == [text for _, text in pairs]
+    assert all(one in (text, f"{name}: {text}") for one, (name, text) in zip(found, pairs, strict=True))
 
 
-@given(st.text())
-def test_cleaning_only_removes(text: str) -> None:
-    said = without_marks(text)
+@given(st.text().filter(str.strip))
+def test_cleaning_only_removes(folder: Path, text: str) -> None:
+    *found, last = said(folder, text, "then wait")
     left = iter(text)
-    assert all(character in left for character in "".join(said.split()))  # a subsequence, but for white space
+    assert all(character in left for character in "".join("".join(found).split()))  # a subsequence, but for white space
+    assert last == "then wait"
 
 
 @given(
@@ -163,8 +170,8 @@ def test_cleaning_only_removes(text: str) -> None:
         min_size=1,
     )
 )
-def test_plain_speech_is_untouched(words: list[str]) -> None:
-    assert without_marks(" ".join(words)) == " ".join(words)
+def test_plain_speech_is_untouched(folder: Path, words: list[str]) -> None:
+    assert said(folder, " ".join(words)) == [" ".join(words)]
 
 
 SUBTITLES = """WEBVTT

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import raises_input
 
-from recipe.data.captaincook4d import ANNOTATIONS
 from recipe.data.task_graphs import GoalGraph, count_task_graphs, goal_key, read_task_graphs
 from recipe.errors import InputError
 
@@ -63,8 +62,9 @@ def test_the_layout_of_captaincook4d_loses_its_ends_and_its_verbs(tmp_path: Path
 
 
 def test_goals_have_the_names_of_the_annotations_beside_them(tmp_path: Path) -> None:
-    (tmp_path / ANNOTATIONS).parent.mkdir(parents=True)
-    (tmp_path / ANNOTATIONS).write_text(json.dumps({"9_1": {"activity_name": "Mint Tea", "steps": []}}))
+    annotations = tmp_path / "annotation_json" / "complete_step_annotations.json"
+    annotations.parent.mkdir(parents=True)
+    annotations.write_text(json.dumps({"9_1": {"activity_name": "Mint Tea", "steps": []}}))
     (tmp_path / "task_graphs").mkdir()
     path = written(tmp_path / "task_graphs", COOK, "minttea.json")
     for given_path in (tmp_path, tmp_path / "task_graphs", path):

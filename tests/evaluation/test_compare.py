@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,12 @@ from typing import Any
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe
-from tests.evaluation.scored import judge_scores
+from tests.conftest import Recipe
 
 from recipe.artifacts import to_json
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
-from recipe.evaluation import measure_named
-from recipe.evaluation.compare import SystemComparison
-from recipe.evaluation.compare import compare_systems as compare_sources
-from recipe.evaluation.diversity.scores import PlanPair, pair_rows
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.scoreboard.page import account_section
-from recipe.evaluation.scoreboard.sources import ReportSources, gather
 from recipe.evaluation.scores import (
     Counts,
     Group,
@@ -34,12 +27,10 @@ from recipe.evaluation.scores import (
     write_rows,
     write_scores,
 )
-from recipe.evaluation.vpa.measures import ActionIds, measure_plans
-from recipe.evaluation.vpa.protocol import Sample, Taxonomy
 from recipe.models.sampling import decoding_of, distinct_decodings
-from recipe.report.elements import Table
 from recipe.types import Example, Unscored, Verdict
 
+Compare = Callable[..., Any]
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
 EXAMPLES = [
     Example(f"{source}{n}", source, f"v{n // 2}", "make tea", ("boil the water",), ("pour it",), 1)
@@ -48,23 +39,47 @@ EXAMPLES = [
 ]
 
 
-def compare_systems(board: ReportSources, metrics: Sequence[str] = ()) -> SystemComparison:
-    first, second = board.sources
-    return compare_sources(first, second, board.examples, metrics)
+@pytest.fixture
+def compare(tmp_path: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> Compare:
+    """What `recipe evaluate compare` prints of two systems, by their names, with further words."""
+    monkeypatch.chdir(tmp_path)
+    return lambda first, second, *words: recipe.json("evaluate", "compare", f"{first}.json", f"{second}.json", *words)
+
+
+def means(values: dict[str, Any]) -> dict[str, float]:
+    return {name: one["mean"] for name, one in values.items()}
+
+
+KNOWN = ("--examples", "examples.jsonl")
 
 
 def verdict(total: int) -> Verdict:
     return Verdict(*(total // 6 + (n < total % 6) for n in range(6)))
 
 
+def plain_file(path: Path, measure: str, identity: dict[str, Any], rows: Sequence[Row] = ()) -> Path:
+    write_scores(path, Scores(measure, path.stem, identity, (Group("", "all", {}, Counts(0)),)))
+    write_rows(rows_path(path), rows)
+    return path
+
+
 def judge_file(
     path: Path, totals: dict[str, int], judge: JudgeIdentity = JUDGE, more: Sequence[Judgement] = ()
 ) -> Path:
     rows = [Judgement(name, verdict(total), judge=judge.name, steps=("pour it",)) for name, total in totals.items()]
-    rows += more
-    write_scores(path, judge_scores(path.stem, judge, EXAMPLES, rows))
-    write_verdicts(rows_path(path), rows)
+    plain_file(path, "judge", {"judge": to_json(judge)})
+    write_verdicts(rows_path(path), [*rows, *more])
     return path
+
+
+def pair_file(path: Path, pairs: Sequence[tuple[str, int, float | None]]) -> Path:
+    """Pairs of the first sample of a prompt with others, and how different they are."""
+    rows = [
+        Row(name, {} if score is None else {"diversity": score}, unscored="" if score is not None else "mute",
+            details={"second": other, "how": "json"})
+        for name, other, score in pairs
+    ]  # fmt: skip
+    return plain_file(path, "diversity", {"judge": to_json(JUDGE), "samples": 10}, rows)
 
 
 @pytest.fixture
@@ -79,136 +94,97 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_judged_plans_by_dataset_and_macro(folder: Path) -> None:
-    found = compare_systems(gather([folder / "rl.json", folder / "base.json"], [folder / "examples.jsonl"]))
-    assert (found.measure, found.first, found.second, found.clusters) == ("judge", "rl", "base", "video")
-    assert (found.examples, found.left_out) == (15, {"only first": 0, "only second": 1, "unscored": 1})
-    assert [row.over for row in found.rows] == ["coin", "niv", "kitchen", "all datasets"]
-    coin, niv, _, everything = found.rows
-    assert coin.result.difference.mean == pytest.approx(10)
-    assert (coin.result.difference.observations, coin.result.difference.clusters) == (7, 4)
-    assert (coin.result.better, niv.result.equal) == (1.0, 1.0)
-    assert coin.result.p_value == 2 / 2**4
-    assert coin.adjusted == 4 * coin.result.p_value
-    assert everything.datasets == ("coin", "kitchen", "niv")
-    assert everything.result.difference.mean == pytest.approx(10 / 3)
+def test_judged_plans_by_dataset_and_macro(folder: Path, compare: Compare) -> None:
+    found = compare("rl", "base", *KNOWN)
+    assert [found[name] for name in ("measure", "first", "second", "clusters")] == ["judge", "rl", "base", "video"]
+    assert (found["examples"], found["left_out"]) == (15, {"only first": 0, "only second": 1, "unscored": 1})
+    assert [row["over"] for row in found["rows"]] == ["coin", "niv", "kitchen", "all datasets"]
+    coin, niv, _, everything = found["rows"]
+    difference = coin["result"]["difference"]
+    assert (difference["mean"], difference["observations"], difference["clusters"]) == (pytest.approx(10), 7, 4)
+    assert (coin["result"]["better"], niv["result"]["equal"]) == (1.0, 1.0)
+    assert coin["result"]["p_value"] == 2 / 2**4
+    assert coin["adjusted"] == 4 * coin["result"]["p_value"]
+    assert everything["datasets"] == ["coin", "kitchen", "niv"]
+    assert everything["result"]["difference"]["mean"] == pytest.approx(10 / 3)
+    # Without examples each stands for itself.
+    alone = compare("rl", "base", "--metric", "accuracy", "--metric", "clarity")
+    assert [(row["metric"], row["over"]) for row in alone["rows"]] == [("accuracy", ""), ("clarity", "")]
+    assert (alone["clusters"], alone["rows"][0]["result"]["difference"]["clusters"]) == ("example", 15)
+    assert alone["rows"][1]["adjusted"] is not None
 
 
-def test_systems_that_were_sampled_otherwise_are_marked(folder: Path) -> None:
-    files = [folder / "rl.json", folder / "base.json"]
+def test_systems_that_were_sampled_otherwise_are_marked(folder: Path, compare: Compare, recipe: Recipe) -> None:
+    pytest.importorskip("jinja2")
     plain = decoding_of(SamplingConfig())
     narrow = decoding_of(SamplingConfig(), extra_body={"top_p": 0.8})
     for cards, named in (((plain, plain), None), ((plain, narrow), "top_p"), ((plain, None), "not known")):
-        for file, card in zip(files, cards, strict=True):
-            write_scores(file, replace(read_scores(file), decoding=distinct_decodings([card])))
-        board = gather(files, [folder / "examples.jsonl"])
-        notes = compare_systems(board).notes
-        assert [named in note for note in notes] == ([] if named is None else [True])
-        section = account_section(board)
-        assert [("top_p" in one, "top_k" in one) for one in section.warnings] == [(True, False)] * (named == "top_p")
-        [table] = [
-            block for block in section.blocks if isinstance(block, Table) and block.headings[0].text == "decoding"
-        ]
-        assert [("not known" in str(row.cells[0].value)) for row in table.rows] == [False, cards[1] is None]
+        for name, card in zip(("rl", "base"), cards, strict=True):
+            file = folder / f"{name}.json"
+            sampled = distinct_decodings([card])
+            extras = {"how": {}, "repeats": 1, "repeat_deviation": None, "left_out": {}}
+            write_scores(file, replace(read_scores(file), decoding=sampled, extras=extras))
+        notes = compare("rl", "base", *KNOWN)["notes"]
+        assert [(named in note, "top_k" in note) for note in notes] == ([] if named is None else [(True, False)])
+        words = ("rl.json", "base.json", "--output", "page.html", "--markdown", "page.md")
+        assert recipe("report", *words).code == 0
+        table = (folder / "page.md").read_text().partition("How plans were sampled")[2]
+        rows = re.findall(r"(?m)^\| *(?:rl|base) .*", table)[:2]
+        assert ["not known" in row for row in rows] == [False, cards[1] is None]
 
 
-def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path) -> None:
-    found = compare_systems(gather([folder / "rl.json", folder / "base.json"], [folder / "examples.jsonl"]))
-    coin, niv, _, everything = found.rows
+def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path, compare: Compare) -> None:
+    coin, niv, _, everything = compare("rl", "base", *KNOWN)["rows"]
     total = 12 + 7 % 5  # of the base on coin7, which the other's judge refused
     left_out, base = 10, 100 * total / 30
-    read = {name: one.mean for name, one in coin.readings.items()}
+    read = means(coin["readings"])
     assert read == {
         "lowest": pytest.approx((7 * left_out - base) / 8),
         "missing_as_0": pytest.approx((7 * left_out - base) / 8),
         "missing_left_out": pytest.approx(left_out),
         "highest": pytest.approx((7 * left_out + 100 - base) / 8),
     }
-    assert coin.readings["missing_left_out"] == coin.result.difference
-    assert niv.readings == {}
-    assert everything.readings["missing_as_0"].mean == pytest.approx(read["missing_as_0"] / 3)
-    same = compare_systems(gather([folder / "base.json", folder / "rl.json"], [folder / "examples.jsonl"])).rows[0]
-    assert same.readings["highest"].mean == pytest.approx(-read["lowest"])
-    assert same.readings["lowest"].mean == pytest.approx(-read["highest"])
+    assert coin["readings"]["missing_left_out"] == coin["result"]["difference"]
+    assert niv["readings"] == {}
+    assert everything["readings"]["missing_as_0"]["mean"] == pytest.approx(read["missing_as_0"] / 3)
+    same = means(compare("base", "rl", *KNOWN)["rows"][0]["readings"])
+    assert (same["highest"], same["lowest"]) == pytest.approx((-read["lowest"], -read["highest"]))
 
 
-def test_diversity_is_read_so_too(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        pair_file(tmp_path / f"{name}.json", [("e", n, None if n == 2 and name == "a" else 0.5) for n in (1, 2)])
-    [diverse] = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
-    read = {name: one.mean for name, one in diverse.readings.items()}
-    assert read == {"lowest": -0.25, "missing_as_0": -0.25, "missing_left_out": 0, "highest": 0.25}
-
-
-def test_without_examples_each_stands_for_itself(folder: Path) -> None:
-    found = compare_systems(gather([folder / "rl.json", folder / "base.json"]), ["accuracy", "clarity"])
-    assert [(row.metric, row.over) for row in found.rows] == [("accuracy", ""), ("clarity", "")]
-    assert found.clusters == "example"
-    assert found.rows[0].result.difference.clusters == 15
-    assert found.rows[1].adjusted is not None
-
-
-def test_samples_of_an_example_are_averaged_first(tmp_path: Path) -> None:
+def test_samples_of_an_example_are_averaged_first(tmp_path: Path, compare: Compare) -> None:
     for name, totals in (("a", (30, 0, 15)), ("b", (15, 15, 0))):
         rows = [Judgement("coin0", verdict(total), sample=n, judge="J") for n, total in enumerate(totals[:2])]
         judge_file(tmp_path / f"{name}.json", {"coin1": totals[2]}, more=rows)
-    found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows[0].result
-    assert (found.first, found.second, found.difference.observations) == (50, 25, 2)
-    assert (found.better, found.equal) == (0.5, 0.5)
+    found = compare("a", "b")["rows"][0]["result"]
+    assert (found["first"], found["second"], found["difference"]["observations"]) == (50, 25, 2)
+    assert (found["better"], found["equal"]) == (0.5, 0.5)
 
 
-def plain_file(path: Path, measure: str, identity: dict[str, Any], rows: Sequence[Row]) -> Path:
-    write_scores(path, Scores(measure, path.stem, identity, (Group("", "all", {}, Counts(0)),)))
-    write_rows(rows_path(path), rows)
-    return path
-
-
-def pair_file(path: Path, pairs: Sequence[tuple[str, int, float | None]]) -> Path:
-    """Pairs of the first sample of a prompt with others, and how different they are."""
-    rows = pair_rows(PlanPair(name, 0, other, score, how="json") for name, other, score in pairs)
-    return plain_file(path, "diversity", {"judge": to_json(JUDGE), "samples": 10}, rows)
-
-
-def test_checked_plans_cluster_by_goal(tmp_path: Path) -> None:
+def test_checked_plans_cluster_by_goal(tmp_path: Path, compare: Compare) -> None:
     for name, level in (("a", 0.8), ("b", 0.5)):
         rows = [Row(f"e{n}", {"score": level, "perfect": n / 4}, cluster=f"g{n % 2}") for n in range(4)]
         plain_file(tmp_path / f"{name}.json", "validity", {"graphs": "graphs"}, rows)
-    found = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]))
-    [row] = found.rows
-    assert (row.metric, found.clusters, row.result.difference.clusters) == ("score", "goal", 2)
-    assert row.result.difference.mean == pytest.approx(0.3)
-    assert compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"]), ["perfect"]).rows[0].result.equal == 1
+    found = compare("a", "b")
+    [row] = found["rows"]
+    assert (row["metric"], found["clusters"], row["result"]["difference"]["clusters"]) == ("score", "goal", 2)
+    assert row["result"]["difference"]["mean"] == pytest.approx(0.3)
+    assert compare("a", "b", "--metric", "perfect")["rows"][0]["result"]["equal"] == 1
 
 
-def test_visual_planning_by_horizon(tmp_path: Path) -> None:
-    ids = ActionIds(Taxonomy({"g": ("a", "b", "c", "d", "x")}))
-    ours = [["a", "b", "c", "x"], ["b", "a", "c"], ["b"]]
-    samples = [Sample(f"s{n}", f"v{n}", "1", "g", (), ("a", "b", "c", "d"), None) for n in range(3)]
-    for name, plans in (("ours", ours), ("floor", [["x"] * 4] * 3)):
-        measured = measure_plans(samples, ids, [ids.of(plans, 4)], (1, 3, 4))
-        told = [Row(one.sample_id, own, cluster=one.video_id) for one, own in zip(samples, measured, strict=True)]
-        plain_file(tmp_path / f"{name}.json", "vpa", {"protocol": "shared"}, told)
-    found = compare_systems(gather([tmp_path / "ours.json", tmp_path / "floor.json"]))
-    first = {row.metric: row.result.first for row in found.rows}
-    assert tuple(first) == measure_named("vpa").compared
-    assert first["1.accuracy"] == pytest.approx(100 / 3)
-    assert first["3.success_rate"] == pytest.approx(100 / 3)
-    assert first["3.accuracy"] == pytest.approx(100 * (1 + 1 / 3) / 3)
-    assert first["3.iou"] == pytest.approx(100 * (1 + 1 + 1 / 3) / 3)
-    assert first["4.iou"] == pytest.approx(100 * (3 / 5 + 3 / 4 + 1 / 4) / 3)
-    assert found.clusters == "video"
-
-
-def test_diversity_by_prompt(tmp_path: Path) -> None:
+def test_diversity_by_prompt(tmp_path: Path, compare: Compare) -> None:
     for name, scores in (("a", (1.0, 0.5, None)), ("b", (0.0, 0.0, 0.5))):
         pairs = [("e", 1 + n, score) for n, score in enumerate(scores)]
         pair_file(tmp_path / f"{name}.json", [*pairs, ("f", 1, 0.25)])
-    [row] = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"])).rows
-    assert row.result.first == pytest.approx((0.75 + 0.25) / 2)
-    assert row.result.second == pytest.approx((0.5 / 3 + 0.25) / 2)
+    [row] = compare("a", "b")["rows"]
+    assert row["result"]["first"] == pytest.approx((0.75 + 0.25) / 2)
+    assert row["result"]["second"] == pytest.approx((0.5 / 3 + 0.25) / 2)
     write_examples(tmp_path / "e", [Example(name, "s", name, "make tea", (), ("pour it",), 0) for name in "ef"])
-    known = compare_systems(gather([tmp_path / "a.json", tmp_path / "b.json"], [tmp_path / "e"]))
-    assert (known.clusters, known.rows[0].result.difference.clusters) == ("goal", 1)
+    known = compare("a", "b", "--examples", "e")
+    assert (known["clusters"], known["rows"][0]["result"]["difference"]["clusters"]) == ("goal", 1)
+    for name in ("a", "b"):
+        pair_file(tmp_path / f"{name}.json", [("e", n, None if n == 2 and name == "a" else 0.5) for n in (1, 2)])
+    read = means(compare("a", "b")["rows"][0]["readings"])
+    assert read == {"lowest": -0.25, "missing_as_0": -0.25, "missing_left_out": 0, "highest": 0.25}
 
 
 def test_the_command(folder: Path, recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,32 +1,22 @@
-"""Histories of Phi's against annotated ones: values by hand, properties, and what the command refuses."""
+"""`recipe evaluate histories`: histories of Phi's against annotated ones, by hand, by property, and refused."""
 
 import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
-from recipe.errors import InputError
-from recipe.evaluation.histories import MEASURES, compare_histories, order_agreement, summarise_histories
 from recipe.types import Example
-
-STEPS = ["boil water", "cut bread", "dig hole", "fold paper", "pour tea"]
-
-
-def embed(texts: Sequence[str]) -> NDArray[np.float32]:
-    """Each text is its first word's step."""
-    words = [step.split()[0] for step in STEPS]
-    return np.stack([np.eye(len(STEPS), dtype=np.float32)[words.index(text.split()[0])] for text in texts])
 
 
 def example(name: str, goal: str, video: str, *history: str) -> Example:
@@ -41,86 +31,91 @@ EXAMPLES = [
 ]
 
 
-def told(*histories: Sequence[str]) -> dict[str, History]:
-    return {
-        one.example_id: History(one.example_id, tuple(steps), 3.0)
-        for one, steps in zip(EXAMPLES, histories, strict=True)
+class Compared:
+    """The command on histories that are given by example, in order."""
+
+    def __init__(self, recipe: Recipe, folder: Path) -> None:
+        self.recipe, self.folder = recipe, folder
+
+    def files(self, histories: dict[str, Sequence[str]], examples: Sequence[Example], until: float) -> tuple[Any, ...]:
+        write_examples(self.folder / "e", examples)
+        write_histories(self.folder / "h", [History(name, tuple(own), until) for name, own in histories.items()])
+        files = ("--examples", self.folder / "e", "--histories", self.folder / "h", "--encoder", "hash:512")
+        return ("evaluate", "histories", *files)
+
+    def __call__(self, histories: dict[str, Sequence[str]], examples: Sequence[Example] = EXAMPLES) -> dict[str, Any]:
+        printed = self.recipe.json(*self.files(histories, examples, 3.0), "--output", self.folder / "scores.json")
+        assert printed == json.loads((self.folder / "scores.json").read_text())
+        return dict(printed["measures"])
+
+
+@pytest.fixture
+def compared(recipe: Recipe, tmp_path: Path) -> Compared:
+    return Compared(recipe, tmp_path)
+
+
+def test_measures_by_hand(compared: Compared) -> None:
+    """Other words of an annotated step are that step: its nearest."""
+    perceived = {
+        "a": ["dig the hole", "boil water"],
+        "b": [],
+        "c": ["fold paper", "now boil water", "pour tea", "pour the tea"],
+        "d": ["dig hole", "dig hole"],
     }
-
-
-def test_measures_by_hand() -> None:
-    seen = told(["dig it", "boil it"], [], ["fold it", "boil it", "pour it", "pour it"], ["dig", "dig"])
-    a, b, c, d = compare_histories(EXAMPLES, seen, embed)
-    assert a == {
-        "f1": pytest.approx(4 / 5),
-        "f1_same_goal": pytest.approx(2 / 4),  # with c: boil
-        "f1_other_goal": pytest.approx(2 / 4),  # with d: dig
-        "ordered_f1": pytest.approx(2 / 5),
-        "order": 0.0,
-        "steps": 2.0,
-        "annotated_steps": 3.0,
-        "length_error": -1.0,
-        "length_apart": 1.0,
-        "empty": 0.0,
+    f1 = (4 / 5, 0, 4 / 6, 1)
+    by_hand = {
+        "f1": f1,
+        # With the next of another video of its goal: a with c, c with a; b with c.
+        "f1_same_goal": (2 / 4, 0, 2 / 7),
+        # With the next of another goal: a, b and c with d; d with a.
+        "f1_other_goal": (2 / 4, 0, 0, 2 / 5),
+        "ordered_f1": (2 / 5, 0, 4 / 6, 1),
+        "order": (0, 1, 1),  # b has no two steps in common
+        "steps": (2, 0, 4, 2),
+        "annotated_steps": (3, 1, 2, 2),
+        "length_error": (-1, -1, 2, 0),
+        "length_apart": (1, 1, 2, 0),
+        "empty": (0, 1, 0, 0),
     }
-    assert (b["f1"], b["order"], b["empty"]) == (0.0, None, 1.0)
-    assert (c["f1"], c["order"], c["length_error"]) == (pytest.approx(4 / 6), 1.0, 2.0)
-    assert (d["f1"], d["f1_same_goal"], d["order"]) == (1.0, None, 1.0)
-    found = summarise_histories(EXAMPLES, [a, b, c, d])
-    assert list(found) == list(MEASURES)
-    assert found["empty"].mean == 0.25
-    assert (found["order"].observations, found["order"].mean) == (3, pytest.approx(2 / 3))
-    assert (found["f1_same_goal"].observations, found["f1_same_goal"].clusters) == (3, 1)
-    assert found["f1"].low is not None
+    found = compared(perceived)
+    assert {name: one["observations"] for name, one in found.items()} == {
+        name: len(values) for name, values in by_hand.items()
+    }
+    for name, values in by_hand.items():
+        assert found[name]["mean"] == pytest.approx(np.mean(values)), name
+    assert found["f1_same_goal"]["clusters"] == 1
+    assert found["f1"]["low"] is not None
+    nothing = compared(dict.fromkeys("abcd", ()))
+    assert set(found) - set(nothing) == {"order"}
+    assert nothing["f1"]["mean"] == 0.0
+    exact = compared({one.example_id: one.history for one in EXAMPLES})
+    assert exact["f1"]["mean"] == exact["ordered_f1"]["mean"] == 1.0
 
 
-def test_measures_that_none_has_are_absent() -> None:
-    seen = told([], [], [], [])
-    found = summarise_histories(EXAMPLES, compare_histories(EXAMPLES, seen, embed))
-    assert set(MEASURES) - set(found) == {"order"}
-    assert found["f1"].mean == 0.0
+@pytest.mark.thorough
+def test_order_is_kendalls_tau_of_the_common_steps(compared: Compared) -> None:
+    words = ("alpha", "beta", "gamma", "delta", "omega")
+    histories = st.lists(st.sampled_from(words), max_size=5, unique=True)
 
-
-@given(st.lists(st.sampled_from("abcde"), max_size=6), st.lists(st.sampled_from("abcde"), max_size=6))
-def test_order_is_kendalls_tau_of_the_common_steps(first: list[str], second: list[str]) -> None:
-    share = order_agreement(first, second)
-    if len(set(first)) == len(first) and len(set(second)) == len(second):
+    @settings(max_examples=25)
+    @given(histories, histories.filter(bool))
+    def by_definition(first: list[str], second: list[str]) -> None:
+        examples = [example("a", "tea", "v1", *second), example("b", "hole", "v2", *words)]
+        found = compared({"a": first, "b": []}, examples)
         common = [step for step in first if step in second]
         pairs = [second.index(x) < second.index(y) for x, y in itertools.combinations(common, 2)]
-        assert share == (pytest.approx(np.mean(pairs)) if pairs else None)
-    assert share is None or 0 <= share <= 1
-    assert order_agreement(first, first) in (None, 1.0)
+        assert ("order" in found) == bool(pairs)
+        assert not pairs or found["order"]["mean"] == pytest.approx(np.mean(pairs))
+
+    by_definition()
 
 
-def test_histories_of_another_cut_and_none_are_refused() -> None:
-    seen = told([], [], [], [])
-    with pytest.raises(InputError, match="1 of 4 examples have no history"):
-        compare_histories(EXAMPLES, {name: one for name, one in seen.items() if name != "c"}, embed)
-    seen["c"] = History("c", (), 9.0)
-    with pytest.raises(InputError, match="was read at 9 s"):
-        compare_histories(EXAMPLES, seen, embed)
-
-
-def test_the_command(tmp_path: Path, recipe: Recipe) -> None:
-    words = (
-        "evaluate",
-        "histories",
-        "--examples",
-        tmp_path / "e",
-        "--histories",
-        tmp_path / "h",
-        "--encoder",
-        "hash:64",
-    )
-    write_examples(tmp_path / "e", EXAMPLES)
-    exact = [History(one.example_id, one.history, one.until) for one in EXAMPLES]
-    write_histories(tmp_path / "h", exact)
-    result = recipe.json(*words, "--output", tmp_path / "scores.json")
-    assert (result["examples"], result["missing"]) == (4, 0)
-    assert result["measures"]["f1"]["mean"] == 1.0
-    assert result == json.loads((tmp_path / "scores.json").read_text())
-    write_histories(tmp_path / "h", exact[:3])
-    assert "1 of 4 examples have no history" in recipe(*words).err
-    code, out, _ = recipe(*words, "--skip-missing")
-    assert code == 0
-    assert "1 without a history left out" in out
+def test_histories_of_another_cut_and_none_are_refused(compared: Compared, recipe: Recipe) -> None:
+    exact = {one.example_id: one.history for one in EXAMPLES}
+    files = compared.files({name: own for name, own in exact.items() if name != "d"}, EXAMPLES, 3.0)
+    code, _, err = recipe(*files)
+    assert (code, "1 of 4 examples" in err) == (1, True)
+    code, out, _ = recipe(*files, "--skip-missing")
+    assert (code, "1 without a history left out" in out) == (0, True)
+    code, _, err = recipe(*compared.files(exact, EXAMPLES, 9.0))
+    assert (code, "9 s" in err) == (1, True)

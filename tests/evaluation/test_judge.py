@@ -36,13 +36,13 @@ class Scripted(Engine):
         self, requests: Sequence[ModelRequest], *_: Any, on_answer: OnAnswer | None = None, **__: Any
     ) -> list[Answer | Refusal]:
         self.schemas.append(requests[0].schema)
-        found = [self._one(request.chat, request.sample, request.sampling) for request in requests]
+        found = [self.one(request.chat, request.sample, request.sampling) for request in requests]
         for place, answer in enumerate(found):
             if on_answer and isinstance(answer, Answer):
                 on_answer(place, answer)
         return found
 
-    def _one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
+    def one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
         [*_, text] = chat
         data = json.loads(text["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
         name = data["prediction"][0]
@@ -158,7 +158,7 @@ def test_a_judge_that_obeys_what_it_reads_is_caught_by_its_controls(obeys: bool)
         shared = len({*plan} & {*reference}) / max(len(plan), len(reference))
         return Answer(six(5 if ordered else round(5 * shared) - (plan != reference and shared == 1)))
 
-    engine._one = one  # type: ignore[method-assign]
+    engine.one = one  # type: ignore[method-assign]
     judge = LlmJudge(engine, "m")
     rows = judge.judge([*(Case(one, one.continuation) for one in examples), *control_cases(examples, 12)])
     scores = judge_scores("ours", judge.identity, examples, rows)

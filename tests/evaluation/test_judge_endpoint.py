@@ -15,7 +15,6 @@ from recipe.config import JudgeConfig, ModelConfig
 from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
-from recipe.models.endpoint import host
 from recipe.types import Example, Unscored, Verdict
 
 SIX = dict(zip(CRITERIA, (4, 3, 5, 2, 1, 0), strict=True))
@@ -78,8 +77,8 @@ def readable(reply: Reply) -> bool:
 
 
 @pytest.mark.thorough
-def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "FIRST_WAIT", 0.01)
+@pytest.mark.usefixtures("quick_retries")
+def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path) -> None:
     lock, asked = threading.Lock(), Counter[str]()
 
     def answer(body: dict[str, Any], before: int) -> Reply:
@@ -122,7 +121,7 @@ def test_no_verdict_is_lost_and_none_is_invented(tmp_path: Path, monkeypatch: py
     assert {plan.rsplit(" ", 1)[0] for plan in asked - requests} == {"is too long"}
 
 
-def test_a_storm_of_429_is_waited_out_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_storm_of_429_is_waited_out_by_all() -> None:
     storm = 24
     with serving(lambda _, before: BUSY if before < storm else GOOD) as server:
         config = ModelConfig(endpoint=server.url, model="m", concurrency=8, tries=20)

@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("openai")
 pytest.importorskip("scipy")
+from tests.conftest import Recipe
 from tests.models.endpoint_server import Reply, Server, completion, serving
 
 from recipe.artifacts import write_jsonl
-from recipe.cli import main
 from recipe.evaluation.judge.verdicts import CRITERIA
 
 CONCURRENCY = 16
@@ -99,18 +99,15 @@ def killed(folder: Path, count: int, kills: int) -> Asked:
     return Asked(asked.total(), len(asked), asked.total() - len(asked), in_flight, kills + 1)
 
 
-def judged_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def judged_at_once(folder: Path, recipe: Recipe) -> None:
     with serving(answer) as server:
-        monkeypatch.setattr(sys, "argv", command(folder, server, folder / "whole.json")[2:])
-        with pytest.raises(SystemExit) as stop:
-            main()
-    assert not stop.value.code
+        assert recipe(*command(folder, server, folder / "whole.json")[3:]).code == 0
 
 
-def check(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, kills: int) -> Asked:
+def check(folder: Path, recipe: Recipe, count: int, kills: int) -> Asked:
     write_files(folder, count)
     asked = killed(folder, count, kills)
-    judged_at_once(folder, monkeypatch)
+    judged_at_once(folder, recipe)
     tables = [json.loads((folder / f"{name}.json").read_text()) for name in ("killed", "whole")]
     ledgers = [table.pop("ledger") for table in tables]
     assert tables[0] == tables[1]
@@ -125,11 +122,11 @@ def check(folder: Path, monkeypatch: pytest.MonkeyPatch, count: int, kills: int)
 
 
 @pytest.mark.thorough
-def test_a_judge_that_is_killed_pays_for_no_answer_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(tmp_path, monkeypatch, count=150, kills=1)
+def test_a_judge_that_is_killed_pays_for_no_answer_twice(tmp_path: Path, recipe: Recipe) -> None:
+    check(tmp_path, recipe, count=150, kills=1)
 
 
 @pytest.mark.slow
-def test_ten_thousand_judgements_survive_five_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = check(tmp_path, monkeypatch, count=10_000, kills=5)
+def test_ten_thousand_judgements_survive_five_kills(tmp_path: Path, recipe: Recipe) -> None:
+    asked = check(tmp_path, recipe, count=10_000, kills=5)
     sys.stderr.write(f"{asked}\n")

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Outcome, Recipe, overall
+from tests.conftest import Outcome, Recipe
+from tests.evaluation.conftest import overall
 
 from recipe.artifacts import read_jsonl
 from recipe.evaluation.scores import read_scores, rows_path
@@ -97,17 +98,3 @@ def test_labels_are_drawn_from_more_examples_where_given(ask: Ask, tmp_path: Pat
     found = [json.loads(ask(TRUTH, "--json", *more)[1]) for more in ((), ("--annotated", tmp_path / "train.jsonl"))]
     assert [one["groups"][-1]["name"] for one in found] == ["two labels of the goal"] * 2
     assert [one["groups"][-1]["counts"]["plans"] for one in found] == [6, 6]
-
-
-@pytest.mark.parametrize(
-    ("plans", "more", "said"),
-    [
-        ({"other": []}, (), "given: other"),
-        ({"tea 1": []}, ("--missing", "refuse"), "no prediction"),
-        (TRUTH, ("--split", "x"), "'x'"),
-    ],
-)
-def test_what_cannot_be_used(ask: Ask, plans: dict[str, list[str]], more: tuple[str, ...], said: str) -> None:
-    code, _, errors = ask(plans, *more)
-    assert code == 1
-    assert said in errors

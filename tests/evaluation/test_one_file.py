@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 
 from recipe.artifacts import write_jsonl
 from recipe.data.examples import write_examples

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 from tests.evaluation.scored import judge_scores
 
 from recipe.data.examples import write_examples

@@ -15,7 +15,7 @@ pytest.importorskip("numba")
 pytest.importorskip("scipy")
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 
 from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig

@@ -126,6 +126,12 @@ def test_the_jackknife_by_its_definition() -> None:
     assert stats._Clustered(sums[None], sizes).jackknife() == pytest.approx([wanted])
 
 
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """How many resamples an interval is made of, where a test makes hundreds."""
+    return lambda count: monkeypatch.setattr(stats, "DRAWS", count)
+
+
 def held(found: stats.Interval, truth: float) -> bool:
     """Whether an interval holds the truth, or says that there is none."""
     return found.low is None or found.high is None or found.low <= truth <= found.high
@@ -133,15 +139,15 @@ def held(found: stats.Interval, truth: float) -> bool:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("sizes", [(2,), (3,), (5,), (2, 200), (3, 40, 40, 40)])
-def test_few_clusters_hold_what_is_promised(sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "DRAWS", 300)
+def test_few_clusters_hold_what_is_promised(sizes: tuple[int, ...], draws: Callable[[int], None]) -> None:
+    draws(300)
     rng = np.random.default_rng(11)
     assert np.mean([held(macro_interval(*several(rng, sizes)), 0) for _ in range(300)]) >= 0.91
 
 
 @pytest.mark.parametrize("chance", [0.02, 0.05, 0.1])
-def test_rare_events_hold_what_is_promised(chance: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stats, "DRAWS", 300)
+def test_rare_events_hold_what_is_promised(chance: float, draws: Callable[[int], None]) -> None:
+    draws(300)
     rng = np.random.default_rng(12)
     videos = np.repeat(np.arange(20), 3).astype(str).tolist()
     found = [
@@ -281,9 +287,9 @@ def test_a_macro_interval_holds_its_mean_and_knows_no_order(
     ],
 )
 def test_coverage_of_the_macro_mean(
-    sizes: tuple[int, ...], trials: int, low: float, high: float, monkeypatch: pytest.MonkeyPatch
+    sizes: tuple[int, ...], trials: int, low: float, high: float, draws: Callable[[int], None]
 ) -> None:
-    monkeypatch.setattr(stats, "DRAWS", 1500)
+    draws(1500)
     rng = np.random.default_rng(8)
     held = 0
     for _ in range(trials):

@@ -535,9 +535,9 @@ def test_data_that_is_not_there_is_named(data: Path) -> None:
     ],
 )
 def test_packages_are_asked_for_before_the_run(
-    absent: str, change: dict[str, Any], extra: str, monkeypatch: pytest.MonkeyPatch
+    absent: str, change: dict[str, Any], extra: str, without: Callable[[str], None]
 ) -> None:
-    monkeypatch.setattr("recipe.errors.find_spec", lambda name: None if name == absent else object())
+    without(absent)
     with pytest.raises(MissingExtra, match=rf"\[{extra}\]'"):
         module.require_packages_of(experiment(**change))
 

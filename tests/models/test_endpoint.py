@@ -19,7 +19,6 @@ from tests.models.endpoint_server import Answering, Reply, completion, engine_as
 
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
-from recipe.models.endpoint import host
 from recipe.types import Frames
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
@@ -30,9 +29,7 @@ BROKEN_OFF = completion("1. Boil").body.replace('"index": 0', '"error": {"code":
 """A choice that ends with `stop`, beside what went wrong behind the host."""
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "FIRST_WAIT", 0.01)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def config(address: str = "", **changes: Any) -> ModelConfig:

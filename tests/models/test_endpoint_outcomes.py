@@ -25,9 +25,7 @@ SCHEMA = {"name": "verdict", "schema": {"type": "object", "properties": {"score"
 TOO_LONG = Reply(400, '{"error": {"message": "maximum context length is 8192 tokens"}}')
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "FIRST_WAIT", 0.01)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 engine_asking = partial(endpoint_server.engine_asking, concurrency=4, timeout=300.0)

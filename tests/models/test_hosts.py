@@ -46,9 +46,7 @@ Refusing = Callable[[list[str]], tuple[int, Any]]
 """The refused fields of a request to the status and the body of the reply."""
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "FIRST_WAIT", 0.01)
+pytestmark = pytest.mark.usefixtures("quick_retries")
 
 
 def openai(names: list[str]) -> tuple[int, Any]:

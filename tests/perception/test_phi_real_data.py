@@ -1,14 +1,13 @@
 """Three real clips through decoding and Phi, with a Qwen2.5-VL of random weights on this machine."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Recipe
 
 pytest.importorskip("av")
-from recipe.cli import main
 from recipe.data.examples import read_examples
 from recipe.data.histories import read_histories, with_histories
 from recipe.data.procedures import read_procedures
@@ -17,9 +16,7 @@ CLIPS = ("cooking", "making_cake", "wood_board")
 
 
 @pytest.mark.real_data
-def test_real_clips_are_told(
-    seeing: Path, shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_real_clips_are_told(seeing: Path, shared_data: Path, tmp_path: Path, recipe: Recipe) -> None:
     def perceive(*more: object) -> dict[str, Any]:
         words = (
             "perceive",
@@ -32,12 +29,8 @@ def test_real_clips_are_told(
             "--max-tokens",
             400,
         )
-        monkeypatch.setattr(sys, "argv", ["recipe", *map(str, (*words, *more, "--json"))])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        shown = capsys.readouterr()
-        assert stop.value.code == 0, shown.err
-        return json.loads(shown.out)
+        printed: dict[str, Any] = recipe.json(*words, *more)
+        return printed
 
     rows = [
         {"example_id": f"{name}-{cut}", "video_id": name, "goal": name, "history": ["a"], "continuation": ["b"]}

@@ -15,10 +15,8 @@ pytest.importorskip("av")
 
 import av
 
-from recipe.children import isolated
 from recipe.config import FrameConfig
 from recipe.errors import ComputeError, InputError
-from recipe.perception import uploads
 from recipe.perception.footage import CONTAINERS, MAX_PIXELS, open_container
 from recipe.perception.frames import probe, read_frames
 from recipe.perception.uploads import UploadReader
@@ -124,9 +122,10 @@ CRASH = "lambda _: __import__('os').abort()"
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("does", [SPIN, TAKE, OPEN, WRITE, CRASH], ids=["spin", "memory", "files", "write", "crash"])
-def test_a_decoder_that_takes_too_much_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> None:
-    code = f"import recipe.perception.uploads as one; one.probe = {does}; one.main()"
-    monkeypatch.setattr(uploads, "isolated", lambda _: isolated(code))
+def test_a_decoder_that_takes_too_much_is_ended(
+    tmp_path: Path, decoder_runs: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, does: str
+) -> None:
+    decoder_runs(f"import recipe.perception.uploads as one; one.probe = {does}; one.main()")
     path, reader = made(tmp_path / "a.mp4"), UploadReader(1)
     with pytest.raises(InputError, match=r"a\.mp4"):
         reader.probe(path, 5)
@@ -135,10 +134,10 @@ def test_a_decoder_that_takes_too_much_is_ended(tmp_path: Path, monkeypatch: pyt
     assert reader.probe(path, 60).complete
 
 
-def test_closing_ends_what_hangs_and_begins_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_ends_what_hangs_and_begins_nothing(tmp_path: Path, decoder_runs: Callable[[str], None]) -> None:
     (begun := tmp_path / "begun").mkdir()
     hang = f"import os, time; os.mkdir({str(begun)!r} + f'/{{os.getpid()}}'); time.sleep(1e6)"
-    monkeypatch.setattr(uploads, "isolated", lambda _: isolated(hang))
+    decoder_runs(hang)
     path, reader, ended = made(tmp_path / "a.mp4"), UploadReader(1), list[object]()
 
     def read(call: Callable[[], object]) -> None:

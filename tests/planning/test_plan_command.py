@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluation.conftest import Recipe, overall
+from tests.conftest import Recipe
+from tests.evaluation.conftest import overall
 
 from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
 from recipe.corpus.build import build_corpus

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.evaluation.conftest import Recipe
+from tests.conftest import Recipe
 
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories

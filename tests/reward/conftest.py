@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
+from recipe.errors import ComputeError
 from recipe.types import Hit, Narration, Segment
 
 TALKS = {
@@ -33,6 +35,25 @@ class CountingEncoder(HashEncoder):
     def encode(self, texts: Sequence[str], *_: object) -> NDArray[np.float32]:  # type: ignore[override]
         self.calls.append(list(texts))
         return super().encode(texts)
+
+
+@pytest.fixture
+def encoder_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one word, and only there."""
+    encode = HashEncoder.encode
+
+    def failing(self: HashEncoder, texts: Sequence[str], *rest: Any) -> Any:
+        if any("unspeakable" in text for text in texts):
+            raise ComputeError("the encoder is down")
+        return encode(self, texts, *rest)
+
+    monkeypatch.setattr(HashEncoder, "encode", failing)
+
+
+@pytest.fixture
+def fresh_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers open what they score with anew."""
+    monkeypatch.setattr("recipe.reward.trainers.source._opened", {})
 
 
 class MemoryCorpus:

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from prompt_scorer import served
 
-from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
 from recipe.plan_text import plan_steps
@@ -42,20 +41,11 @@ def theirs(module: str) -> Any:
 
 
 @pytest.fixture
-def verifier(talks_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Verifier:
+def verifier(talks_folder: Path, encoder_fails: None, fresh_sources: None, monkeypatch: pytest.MonkeyPatch) -> Verifier:
     """The verifier that the environment names, whose encoder fails on one word."""
     monkeypatch.setenv("RECIPE_CORPUS", str(talks_folder))
     monkeypatch.delenv("RECIPE_SERVICE", raising=False)
     monkeypatch.delenv("RECIPE_REWARD_CONFIG", raising=False)
-    monkeypatch.setattr(source, "_opened", {})
-    encode = HashEncoder.encode
-
-    def failing(self: HashEncoder, texts: Sequence[str], *rest: Any) -> Any:
-        if any("unspeakable" in text for text in texts):
-            raise ComputeError("the encoder is down")
-        return encode(self, texts, *rest)
-
-    monkeypatch.setattr(HashEncoder, "encode", failing)
     return Verifier(Corpus.open(talks_folder))
 
 

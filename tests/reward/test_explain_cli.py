@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recipe.cli.reward import app
+from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
@@ -26,7 +26,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recipe(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["explain", *map(str, arguments)], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["reward", "explain", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from recipe.cli.reward import app
+from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError
@@ -18,7 +18,7 @@ ASKED = ["--goal", "tea", "--history", HISTORY[0], "--history", HISTORY[1]]
 
 
 def recipe(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(app, ["reward", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
 

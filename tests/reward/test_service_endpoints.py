@@ -369,11 +369,15 @@ def completions(text: str) -> list[tuple[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
-def test_a_completion_that_is_too_long_is_refused_before_it_is_parsed(
-    client: Any, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+@pytest.fixture
+def unparsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No completion may be parsed."""
     monkeypatch.setattr(messages, "plan_steps", lambda _: pytest.fail("it was parsed"))
+
+
+@pytest.mark.usefixtures("unparsed")
+@pytest.mark.parametrize("text", LONG.values(), ids=LONG)
+def test_a_completion_that_is_too_long_is_refused_before_it_is_parsed(client: Any, text: str) -> None:
     for path, body in completions(text):
         refused(client.post(path, json=body), 422, "too_long")
 
@@ -394,8 +398,8 @@ def test_bodies_that_are_slow_to_read_are_refused_first(kind: str) -> None:
         refused(client.post("/score", content=body), status, code)
 
 
-def test_too_many_plans_are_refused_before_any_is_looked_at(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "plan_steps", lambda _: pytest.fail("it was parsed"))
+@pytest.mark.usefixtures("unparsed")
+def test_too_many_plans_are_refused_before_any_is_looked_at(client: Any) -> None:
     body = {"query": ["p a"] * 65, "prompts": ["p"] * 65, "labels": ["no label"] * 65}
     refused(client.post("/get_reward", json=body), 413, "too_many_plans")
 

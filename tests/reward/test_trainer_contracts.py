@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from prompt_scorer import served
 
 from recipe.config import RewardConfig, load_config
-from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.plan_text import plan_steps
@@ -185,10 +184,17 @@ def address(folder: Path) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["corpus", "service"])
-def origin(request: pytest.FixtureRequest, folder: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """What the environment names: a corpus that is scored with in this process, or the service."""
+@pytest.fixture
+def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failure of the service to compute is not asked about again."""
     monkeypatch.setattr(ServiceClient, "most_tries", {"compute_failed": 1})
+
+
+@pytest.fixture(params=["corpus", "service"])
+def origin(
+    request: pytest.FixtureRequest, folder: Path, address: str, one_try: None, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """What the environment names: a corpus that is scored with in this process, or the service."""
     for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     if request.param == "corpus":
@@ -197,19 +203,6 @@ def origin(request: pytest.FixtureRequest, folder: Path, address: str, monkeypat
     else:
         monkeypatch.setenv("RECIPE_SERVICE", address)
     return str(request.param)
-
-
-@pytest.fixture
-def encoder_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one word, and only there."""
-    encode = HashEncoder.encode
-
-    def failing(self: HashEncoder, texts: Sequence[str], *rest: Any) -> Any:
-        if any("unspeakable" in text for text in texts):
-            raise ComputeError("the encoder is down")
-        return encode(self, texts, *rest)
-
-    monkeypatch.setattr(HashEncoder, "encode", failing)
 
 
 def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
@@ -264,11 +257,9 @@ def test_a_completion_beyond_the_services_limits_costs_no_other_prompt_its_rewar
     assert eggs is None if name.startswith("ms-swift") else [eggs] == expected(verifier, rows[2:])
 
 
+@pytest.mark.usefixtures("fresh_sources")
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
-def test_a_first_batch_that_cannot_be_read_stops_the_run(
-    name: str, origin: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "_opened", {})
+def test_a_first_batch_that_cannot_be_read_stops_the_run(name: str, origin: str) -> None:
     blank = [Row("make tea", (" ",), "1. pour")]
     with pytest.raises(InputError, match=r"blank|empty"):
         (TAKES_NONE | TAKES_NO_NONE)[name](blank)
@@ -469,8 +460,8 @@ def test_the_client_gives_the_verifiers_reward_with_every_part(address: str, ver
         assert reward.parts == pytest.approx(local.parts, abs=1e-6)
 
 
-@pytest.mark.usefixtures("encoder_fails")
-def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("encoder_fails", "one_try")
+def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post) -> None:
     body = {"goal": LOST.goal, "history": LOST.history, "completion": LOST.completion}
     for path, request in (("/score", body), ("/get_reward", openrlhf_request(LOST))):
         answer = post(path, request)
@@ -478,15 +469,14 @@ def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post, monkeypa
         assert answer.json()["error"]["code"] == "compute_failed"
     verdict = post("/verify", verify_request(LOST)).json()
     assert verdict["_ng_failure_class"] == "judge_failed"  # what NeMo-Gym leaves out and asks for again
-    monkeypatch.setattr(ServiceClient, "most_tries", {"compute_failed": 1})
     with ServiceClient(address) as client, pytest.raises(ComputeError, match="the encoder is down"):
         client.score(history=LOST.history, continuations=[plan_steps(LOST.completion)], goal=LOST.goal)
 
 
+@pytest.mark.usefixtures("fresh_sources")
 def test_neither_or_both_origins_are_told_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(source, "_opened", {})
     with pytest.raises(ConfigError, match=r"neither .* RECIPE_CORPUS and RECIPE_SERVICE"):
         source.reward_source()
     with pytest.raises(ConfigError, match="both"):

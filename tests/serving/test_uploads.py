@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,6 @@ import pytest
 from tests.perception.test_uploads import made
 from tests.serving.conftest import SlowEngine
 
-from recipe.children import isolated
-from recipe.perception import uploads
 from recipe.perception.phi import Phi
 from recipe_apps.serving.settings import PageSettings
 
@@ -84,10 +83,9 @@ def test_a_list_cannot_reach_the_clips_of_others(serve: Any, tmp_path: Path) -> 
 
 
 @pytest.mark.thorough
-def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_that_hang_hold_nobody(serve: Any, tmp_path: Path, decoder_runs: Callable[[str], None]) -> None:
     (begun := tmp_path / "begun").mkdir()
-    code = STAND_IN.format(begun=str(begun), decoding=False)
-    monkeypatch.setattr(uploads, "isolated", lambda _: isolated(code))
+    decoder_runs(STAND_IN.format(begun=str(begun), decoding=False))
     codes: list[str] = []
     with serve(settings=PageSettings(probe_seconds=4, clips=9), phi=Phi(SlowEngine(["none"]))) as page:
 

@@ -206,5 +206,30 @@ class Paintings:
 
 
 @pytest.fixture
+def sampled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., list[list[int]]]], None]:
+    """Says what writes the completions of GRPO, in place of the model."""
+    return lambda sample: monkeypatch.setattr("recipe.training.policy.sample", sample)
+
+
+@pytest.fixture
+def without_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation of runs whose corpus is none: what that would hold is compared nowhere."""
+    for trainer in ("grpo", "best_of_n"):
+        monkeypatch.setattr(f"recipe.training.{trainer}.require_held_out", lambda *_: None)
+
+
+@pytest.fixture
+def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A package vllm that samples with the model itself, as TRL finds it."""
+    import fake_vllm  # not where a process of its own loads this file
+
+    vllm_generation = pytest.importorskip("trl.generation.vllm_generation")
+    with fake_vllm.installed() as llm:
+        monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
+        monkeypatch.setattr(vllm_generation, "LLM", llm, raising=False)
+        yield llm
+
+
+@pytest.fixture
 def paintings() -> Paintings:
     return Paintings()

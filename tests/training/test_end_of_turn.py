@@ -2,13 +2,11 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fake_vllm
 import pytest
-from trl.generation import vllm_generation
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, SamplingConfig, SFTConfig
@@ -64,14 +62,6 @@ def seeing(video_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return misnamed(video_model, tmp_path_factory.mktemp("misnamed") / "seeing")
 
 
-@pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with fake_vllm.installed() as llm:
-        monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
-        monkeypatch.setattr(vllm_generation, "LLM", llm, raising=False)
-        yield
-
-
 def answers(model: Path, engine: str, sampling: SamplingConfig, *, stream: bool) -> list[Answer]:
     """An answer to each chat, without its seconds."""
     requests = [ModelRequest(chat, sampling) for chat in CHATS]
@@ -114,11 +104,9 @@ def validated(examples: list[Example], folder: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def of_both(
-    base: Path, base_model: Path, seeing: Path, video_model: Path, scorer: Any, monkeypatch: pytest.MonkeyPatch
+    base: Path, base_model: Path, seeing: Path, video_model: Path, scorer: Any, without_corpus: None
 ) -> Callable[..., list[Path]]:
     """The folders of two runs, of the model whose eos is another and of the one whose eos ends a turn."""
-    for trainer in ("grpo", "best_of_n"):
-        monkeypatch.setattr(f"recipe.training.{trainer}.require_held_out", lambda *_: None)
 
     def run(settings: dict[str, Any], kind: Any, train: Any, **given: Any) -> list[Path]:
         models = (seeing, video_model) if settings.get("input") == "video" else (base, base_model)

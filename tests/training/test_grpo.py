@@ -186,7 +186,7 @@ def test_begins_at_the_reference_moves_away_and_leaves_every_completion_with_its
 
 
 def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
-    config: GRPOConfig, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: GRPOConfig, examples: list[Example], tmp_path: Path, sampled_by: Any
 ) -> None:
     class RecordingScorer:
         def __init__(self) -> None:
@@ -203,7 +203,7 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
         return plain_sample(model, asked, *rest, **options)
 
     plain_sample = policy.sample
-    monkeypatch.setattr(policy, "sample", sample)
+    sampled_by(sample)
     path = tmp_path / "told.jsonl"
     write_examples(path, [replace(example, told_history=("stir the tea", "sing")) for example in examples])
     scorer = RecordingScorer()
@@ -217,9 +217,9 @@ def test_the_policy_reads_the_history_phi_told_and_the_reward_the_clean_one(
 
 
 @pytest.mark.thorough
-def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completions_that_are_masked_teach_nothing(config: GRPOConfig, sampled_by: Any) -> None:
     # Every completion is cut, and no two are alike.
-    monkeypatch.setattr(policy, "sample", lambda _, prompts, *__, **___: [[20 + n, 40] for n in range(len(prompts))])
+    sampled_by(lambda _, prompts, *__, **___: [[20 + n, 40] for n in range(len(prompts))])
     cut = {"max_completion_tokens": 2, "micro_batch": 4, "steps": 1, "beta": 0.0}
     before = load_file(Path(config.model) / "model.safetensors")
     moved = {}

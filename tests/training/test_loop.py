@@ -1,4 +1,6 @@
 import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -6,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from recipe import errors
 from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.config import SFTConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
@@ -41,8 +42,8 @@ def test_resuming_rewrites_the_rows_up_to_the_checkpoint(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio", "mlflow"])
-def test_a_tracker_is_asked_for_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "find_spec", lambda name: None)
+def test_a_tracker_is_asked_for_by_name(kind: str, tmp_path: Path, without: Callable[[str], None]) -> None:
+    without(kind)
     with pytest.raises(MissingExtra, match=rf"pip install .*\[{kind}\]'"):
         MetricsLog(run_of(tmp_path, kind), losses)
     assert not list(tmp_path.iterdir())
@@ -57,6 +58,7 @@ class Tracked(SimpleNamespace):
         self.numbers: list[tuple[int, dict[str, float]]] = []
         self.tables: list[tuple[int, list[list[Any]]]] = []
         self.ended = 0
+        self.__spec__ = ModuleSpec("tracked", None)  # as of any module that was imported
         validation = SimpleNamespace(MAX_PARAM_VAL_LENGTH=500, MAX_PARAMS_TAGS_PER_BATCH=100)
         super().__init__(config=SimpleNamespace(update=self.configure), utils=SimpleNamespace(validation=validation))
 
@@ -99,7 +101,6 @@ class Tracked(SimpleNamespace):
 def test_metrics_and_plans_go_to_a_tracker(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked = Tracked()
     monkeypatch.setitem(sys.modules, kind, tracked)  # type: ignore[arg-type]
-    monkeypatch.setattr(errors, "find_spec", lambda name: tracked)
     log = MetricsLog(run_of(tmp_path, kind, project="mine", run="first", plans_every=3, plans=2), losses)
     log.open([{"step": 1, "loss": 1.0}])
     for step in range(2, 9):
@@ -118,9 +119,8 @@ def test_metrics_and_plans_go_to_a_tracker(kind: str, tmp_path: Path, monkeypatc
 
 def test_a_tracker_that_cannot_begin_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked = Tracked()
-    monkeypatch.setattr(tracked, "init", lambda **_: 1 / 0)
+    tracked.init = lambda **_: 1 / 0  # type: ignore[assignment, method-assign, return-value]
     monkeypatch.setitem(sys.modules, "wandb", tracked)  # type: ignore[arg-type]
-    monkeypatch.setattr(errors, "find_spec", lambda name: tracked)
     log = MetricsLog(run_of(tmp_path, "tensorboard", "wandb"), losses)
     with pytest.raises(InputError, match="wandb"):
         log.open([])

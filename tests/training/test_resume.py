@@ -232,11 +232,11 @@ def files_of(config: Any) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["grpo", "best"])
+@pytest.mark.usefixtures("without_corpus")
 def test_what_a_run_left_damaged_is_named_or_made_again(
-    name: str, stopped: dict[str, Any], new_scorer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, stopped: dict[str, Any], new_scorer: Any, tmp_path: Path
 ) -> None:
     """Each kind of file once: the run ends as before, from an earlier checkpoint or not, or names the file."""
-    monkeypatch.setattr("recipe.training.grpo.require_held_out", lambda *_: None)
     config, right = stopped[name]
     tried = set()
     for file in reversed(files_of(config)):  # of the newest checkpoint and record

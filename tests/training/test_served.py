@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Outcome, Recipe
 
 from recipe.artifacts import read_json, read_jsonl
-from recipe.cli import app
-from recipe.cli.console import run
 from recipe.config import GRPOConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, ServiceUnavailable
@@ -135,15 +134,12 @@ def recorded(config: GRPOConfig) -> list[list[dict[str, Any]]]:
     return [[row for _, row in read_jsonl(file)] for file in sorted((config.output / "completions").iterdir())]
 
 
-def command(config: GRPOConfig, monkeypatch: pytest.MonkeyPatch) -> int | str | None:
-    """The exit code of `recipe train grpo` with these settings."""
+def command(config: GRPOConfig, recipe: Recipe) -> Outcome:
+    """How `recipe train grpo` with these settings ended."""
     file = config.output.parent / "grpo.toml"
     settings = config.model_dump(mode="json", exclude_unset=True)
     file.write_text("\n".join(f"{name} = {json.dumps(value)}" for name, value in settings.items()))
-    monkeypatch.setattr("sys.argv", ["recipe", "train", "grpo", str(file), "--json"])
-    with pytest.raises(SystemExit) as ended:
-        raise SystemExit(run(app))
-    return ended.value.code or 0
+    return recipe("train", "grpo", file, "--json")
 
 
 @pytest.mark.thorough
@@ -152,7 +148,7 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     world_run: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    recipe: Recipe,
 ) -> None:
     settings = {**world_run, "steps": 3, "save_every": 1}
     local = GRPOConfig(**settings, output=tmp_path / "local")
@@ -171,8 +167,9 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
 
     with monkeypatch.context() as patched:
         patched.setattr(served.ServedReward, "score_groups", last_answer)
-        assert command(config, monkeypatch) == 1
-    assert re.search(r"no answer in .* run the same command again to resume\.$", capsys.readouterr().err.strip(), re.S)
+        ended = command(config, recipe)
+    assert ended.code == 1
+    assert re.search(r"no answer in .* run the same command again to resume\.$", ended.err.strip(), re.S)
     assert (config.output / "checkpoints" / "checkpoint-1" / "complete.json").is_file()
     # What the service did not answer is recorded neither as a reward nor as a completion without one.
     assert recorded(config) == recorded(local)[:1]
@@ -194,8 +191,9 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
 
     # The same command on the finished run needs no service.
     services.stop()
-    assert command(config, monkeypatch) == 0
-    assert json.loads(capsys.readouterr().out)["last_step"]["step"] == 3
+    ended = command(config, recipe)
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out)["last_step"]["step"] == 3
 
 
 class Info:

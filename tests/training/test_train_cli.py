@@ -1,22 +1,18 @@
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import Recipe
 
 from recipe.artifacts import read_json, read_jsonl
-from recipe.cli import app
-from recipe.cli.console import run
 from recipe.config import BestOfNConfig, GRPOConfig, SFTConfig, load_config
 from recipe.data.examples import read_examples, write_examples
 from recipe.plan_text import plan_steps
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.validity import score_plan
-
-Command = Callable[..., int]
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PAPER = {
@@ -25,20 +21,6 @@ PAPER = {
     "sft-qwen2.5-vl-3b": SFTConfig,
     "grpo-qwen2.5-vl-3b": GRPOConfig,
 }
-
-
-@pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Runs a command line; returns its exit code."""
-
-    def command(*words: object) -> int:
-        monkeypatch.setattr("sys.argv", ["recipe", *map(str, words)])
-        try:
-            return run(app)
-        except SystemExit as stop:
-            return int(stop.code or 0)
-
-    return command
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -54,25 +36,26 @@ def test_configs_are_the_papers_settings(name: str) -> None:
     assert config == plain
 
 
-def test_dry_run_prints_the_resolved_settings(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
+def test_dry_run_prints_the_resolved_settings(recipe: Recipe) -> None:
     path = str(CONFIGS / "grpo-qwen2.5-3b.toml")
-    assert recipe("train", "grpo", path, "--dry-run", "--json") == 1
-    printed = json.loads(capsys.readouterr().out)
+    outcome = recipe("train", "grpo", path, "--dry-run", "--json")
+    assert outcome.code == 1
+    printed = json.loads(outcome.out)
     assert (printed["config"]["beta"], printed["config"]["seed"]) == (0.04, 0)
     missing = {finding["subject"] for finding in printed["findings"] if finding["state"] == "missing"}
     assert {"examples", "corpus"} <= missing
 
 
 def test_base_and_sft_from_the_command_line(
-    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
+    base_model: Path, examples_file: Path, tmp_path: Path, recipe: Recipe
 ) -> None:
     path = tmp_path / "sft.toml"
     path.write_text(
         f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "sft"}"\n'
         "epochs = 1\nbatch_size = 6\nmetrics = []\n"
     )
-    assert recipe("train", "sft", path, "--json") == 0
-    captured = capsys.readouterr()
+    captured = recipe("train", "sft", path, "--json")
+    assert captured.code == 0, captured.err
     printed = json.loads(captured.out)
     assert Path(printed["model"]).is_dir()
     assert printed["last_step"]["step"] == 2
@@ -81,24 +64,22 @@ def test_base_and_sft_from_the_command_line(
 
 
 @pytest.mark.thorough
-def test_a_check_as_json(
-    base_model: Path, examples_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
-) -> None:
+def test_a_check_as_json(base_model: Path, examples_file: Path, tmp_path: Path, recipe: Recipe) -> None:
     path = tmp_path / "sft.toml"
     path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
-    assert recipe("train", "check", path, "--set", "batch_size=6", "--measure", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = recipe.json("train", "check", path, "--set", "batch_size=6", "--measure")
     assert (printed["stage"], printed["ready"]) == ("sft", True)
     assert printed["measurement"]["hours"] > 0
     assert not (tmp_path / "run").exists()
-    assert recipe("train", "check", path, "--set", 'examples="none"', "--measure", "--json") == 1
-    printed = json.loads(capsys.readouterr().out)
+    outcome = recipe("train", "check", path, "--set", 'examples="none"', "--measure", "--json")
+    assert outcome.code == 1
+    printed = json.loads(outcome.out)
     assert not printed["ready"]
     assert "measurement" not in printed
 
 
 def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
-    world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
+    world_run: dict[str, Any], tmp_path: Path, recipe: Recipe
 ) -> None:
     goals = {example.goal for example in read_examples(world_run["examples"])}
     held_out = [example for example in draw_examples(load_world(), "test_cuts", 400) if example.goal in goals][:3]
@@ -109,8 +90,7 @@ def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
         f'output = "{tmp_path / "run"}"\nsteps = 2\nprompts_per_step = 2\nmax_completion_tokens = 32\nmetrics = []\n'
         f'[validation]\nexamples = "{tmp_path / "held-out.jsonl"}"\nmeasure = "validity"\n'
     )
-    assert recipe("train", "grpo", path, "--control", "reference", "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = recipe.json("train", "grpo", path, "--control", "reference")
     folder = Path(printed["model"]).parent
     assert folder == tmp_path / "run-reference"
     assert any("control" in note for note in printed["notes"])
@@ -124,27 +104,24 @@ def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
 
 
 @pytest.mark.thorough
-def test_best_of_n_from_the_command_line(
-    world_run: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], recipe: Command
-) -> None:
+def test_best_of_n_from_the_command_line(world_run: dict[str, Any], tmp_path: Path, recipe: Recipe) -> None:
     path = tmp_path / "best.toml"
     path.write_text(
         f'model = "{world_run["model"]}"\nexamples = "{world_run["examples"]}"\ncorpus = "{world_run["corpus"]}"\n'
         f'output = "{tmp_path / "run"}"\nn = 2\nprompts_per_round = 2\n'
         "epochs = 1\nmax_completion_tokens = 32\nmetrics = []\n"
     )
-    assert recipe("train", "best-of-n", path, "--json") == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = recipe.json("train", "best-of-n", path)
     assert printed["last_step"]["round"] == 2
     assert {"reward", "kl_plan", "malformed"} <= printed["last_step"].keys()
     assert Path(printed["card"]).is_file()
     assert load_config(CONFIGS / "best-of-n-qwen2.5-3b.toml", BestOfNConfig).n == 8
 
 
-def test_set_changes_a_key_of_the_file(capsys: pytest.CaptureFixture[str], recipe: Command) -> None:
+def test_set_changes_a_key_of_the_file(recipe: Recipe) -> None:
     changes = ("--set", "lora.rank=8", "--set", "model=smollm2", "--set", "metrics=[]", "--set", 'revision="12"')
-    recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", *changes, "--dry-run", "--json")
-    printed = json.loads(capsys.readouterr().out)["config"]
+    shown = recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", *changes, "--dry-run", "--json")
+    printed = json.loads(shown.out)["config"]
     assert (printed["lora"]["rank"], printed["lora"]["alpha"]) == (8, 32)
     assert (printed["model"], printed["metrics"], printed["revision"]) == ("smollm2", [], "12")
     assert printed["gradient_checkpointing"]  # of the file
@@ -159,11 +136,9 @@ def test_set_changes_a_key_of_the_file(capsys: pytest.CaptureFixture[str], recip
         ("model.x=1", "key 'model' is a value and no table"),
     ],
 )
-def test_a_change_that_cannot_be_made_is_named(
-    change: str, said: str, capsys: pytest.CaptureFixture[str], recipe: Command
-) -> None:
-    assert recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", "--set", change, "--dry-run") == 1
-    assert said in capsys.readouterr().err
+def test_a_change_that_cannot_be_made_is_named(change: str, said: str, recipe: Recipe) -> None:
+    code, _, err = recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", "--set", change, "--dry-run")
+    assert (code, said in err) == (1, True)
 
 
 def test_pages_name_configs_that_are_there_and_make_what_configs_read() -> None:

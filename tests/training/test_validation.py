@@ -57,9 +57,7 @@ def config(base_model: Path, grpo_settings: dict[str, Any], held_out: Path) -> G
     return GRPOConfig(**grpo_settings | one)
 
 
-@pytest.fixture(autouse=True)
-def no_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recipe.training.grpo.require_held_out", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("without_corpus")
 
 
 def rows(config: GRPOConfig) -> list[dict[str, Any]]:

@@ -13,26 +13,21 @@ import fake_vllm
 import pytest
 import torch
 from safetensors.torch import load_file
-from trl.generation import vllm_generation
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import GRPOConfig, parse_config
 from recipe.errors import ConfigError, MissingExtra
 from recipe.models.sampling import Decoding
-from recipe.training import policy
 from recipe.training.grpo import RewardFunction, grpo_trainer, train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 
 
-@pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[fake_vllm.LLM]]:
+@pytest.fixture(autouse=True)
+def _leaves_no_ranks() -> Iterator[None]:
     environment = dict(os.environ)
-    with fake_vllm.installed() as llm:
-        monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
-        monkeypatch.setattr(vllm_generation, "LLM", llm, raising=False)
-        yield llm
+    yield
     ranks = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     assert {name for name in os.environ if name in ranks} == {name for name in environment if name in ranks}
     assert not torch.distributed.is_initialized()
@@ -57,14 +52,14 @@ def rows(folder: Path, name: str = "metrics.jsonl") -> list[dict[str, Any]]:
     return [row for _, row in read_jsonl(folder / name)]
 
 
-def replayed(config: GRPOConfig, llm: fake_vllm.LLM, monkeypatch: pytest.MonkeyPatch) -> GRPOConfig:
+def replayed(config: GRPOConfig, llm: fake_vllm.LLM, sampled_by: Any) -> GRPOConfig:
     """The same run whose completions come from what the engine wrote, without an engine."""
     written = iter(llm.written)
 
     def sample(_model: Any, asked: list[list[int]], *_: Any, **__: Any) -> list[list[int]]:
         return [next(written) for _ in asked]
 
-    monkeypatch.setattr(policy, "sample", sample)
+    sampled_by(sample)
     return changed(config, rollouts="transformers", output=config.output.with_name("own"))
 
 
@@ -88,7 +83,7 @@ def test_the_same_completions_train_the_same_model_as_without_an_engine(
     scorer: Any,
     paintings: Any,
     vllm: type[fake_vllm.LLM],
-    monkeypatch: pytest.MonkeyPatch,
+    sampled_by: Any,
 ) -> None:
     config = video_config if seeing else config
     histories = paintings if seeing else None
@@ -99,7 +94,7 @@ def test_the_same_completions_train_the_same_model_as_without_an_engine(
         assert row["engine_gap"] < (1e-4 if seeing else 2e-6), row["step"]
         assert row["engine_ratio"] == pytest.approx(1, abs=1e-3)
         assert row["clip_ratio"] == 0
-    train_grpo(replayed(config, llm, monkeypatch), scorer, histories=histories)
+    train_grpo(replayed(config, llm, sampled_by), scorer, histories=histories)
     moved = distance(config.output, Path(config.model).parent)
     assert moved > 1e-3
     assert distance(config.output, config.output.with_name("own")) < moved / 100

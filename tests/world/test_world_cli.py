@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from recipe.cli.world import app
+from recipe.cli import app
 from recipe.data.examples import read_examples
 from recipe.data.narrations import read_narrations
 from recipe.world.examples import draw_examples
@@ -14,7 +14,7 @@ from recipe.world.narrator import narrate
 
 
 def invoke(*arguments: str) -> int:
-    return CliRunner().invoke(app, arguments, catch_exceptions=False).exit_code
+    return CliRunner().invoke(app, ["world", *arguments], catch_exceptions=False).exit_code
 
 
 def test_written_narrations_read_back(world: World, tmp_path: Path) -> None:

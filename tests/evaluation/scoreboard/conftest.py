@@ -1,4 +1,4 @@
-"""Files of scores with their rows, small and made by hand, and a page whose script a test goes on with."""
+"""Files of scores with their rows, small and made by hand, `recipe report` on them, and a page in a browser."""
 
 import base64
 import hashlib
@@ -8,15 +8,20 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+pytest.importorskip("scipy")
 from tests.evaluation.scored import judge_scores
+from typer.testing import CliRunner
 
 from recipe.artifacts import to_json
+from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, write_verdicts
-from recipe.evaluation.scoreboard.page import EvaluationReport, make_report, render_page
-from recipe.evaluation.scoreboard.sources import gather
 from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Row, Scores, rows_path, write_rows, write_scores
 from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict
@@ -87,19 +92,56 @@ def other_files(tmp_path: Path) -> list[Path]:
     return write_others(tmp_path)
 
 
+Table = dict[str, dict[str, str]]
+"""Rows by their first cell, each the text by its heading."""
+
+
+class Report:
+    """What `recipe report` made of files of scores: its page, its tables, and what it printed."""
+
+    def __init__(self, files: Sequence[Path], examples: Sequence[Path], *words: object) -> None:
+        page = files[0].parent / "page.html"
+        asked = [*files, *(word for path in examples for word in ("--examples", path)), "--output", page, *words]
+        asked += ["--markdown", page.with_suffix(".md"), "--json"]
+        result = CliRunner().invoke(app, ["report", *map(str, asked)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        self.printed = json.loads(result.stdout)
+        self.page, markdown = page.read_text("utf-8"), page.with_suffix(".md").read_text("utf-8")
+        self.sections = {
+            part.partition("\n")[0]: part.partition("\n")[2] for part in re.split(r"(?m)^## ", markdown)[1:]
+        }
+        """Text by heading."""
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What the page holds of the examples."""
+        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', self.page, re.DOTALL)
+        assert found
+        return dict(json.loads(found.group(1)))
+
+    def tables(self, section: str) -> dict[str, Table]:
+        """The tables of a section by their captions."""
+        found: dict[str, Table] = {}
+        for caption, body in re.findall(r"(?m)^\*\*(.+?)\*\*.*\n\n((?:\|.*\n)+)", self.sections[section]):
+            lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in body.splitlines()]
+            (_, *headings), _, *rows = lines
+            found[caption] = {row[0]: dict(zip(headings, row[1:], strict=True)) for row in rows}
+        return found
+
+
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> EvaluationReport:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """The report on all these files; nothing may change it."""
     folder = tmp_path_factory.mktemp("scores")
     write_examples(folder / "examples.jsonl", EXAMPLES)
-    sources = gather([*write_both(folder), *write_others(folder)], [folder / "examples.jsonl"])
-    return make_report(sources, "Two systems")
+    files = [*write_both(folder), *write_others(folder)]
+    return Report(files, [folder / "examples.jsonl"], "--title", "Two systems")
 
 
 @pytest.fixture(scope="session")
-def page(whole: EvaluationReport) -> str:
+def page(whole: Report) -> str:
     """The page of all these files."""
-    return render_page(whole)
+    return whole.page
 
 
 def write_both(folder: Path) -> list[Path]:

@@ -5,73 +5,43 @@ from pathlib import Path
 
 import pytest
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
+from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.store import Corpus
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
-from recipe.evaluation.scoreboard.page import make_report, render_page
-from recipe.evaluation.scoreboard.sources import gather
-from recipe.evaluation.scoreboard.views import (
-    STEP,
-    STEPS,
-    ExampleView,
-    ExampleViews,
-    PlanView,
-    explain_plans,
-    widest_differences,
-)
 from recipe.evaluation.scores import rows_path
-from recipe.explain.records import Links
-from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 
-from .conftest import EXAMPLES
+from .conftest import EXAMPLES, Report, write_judged
 
 SAID = ("now boil the water", "warm the pot", "pour the water in", "</template><script>x</script> wait", "pour the tea")
+LONGEST, MOST = 400, 60
+"""Characters of a step and steps of a plan that the page shows."""
 
 
-def case(name: str, *scores: float | None, steps: tuple[str, ...] = ("boil",), goal: str = "tea") -> ExampleView:
-    found = ExampleView(name, goal=goal, history=("begin",))
-    for system, value in enumerate(scores):
-        plan = PlanView(system, 0, steps, scores={} if value is None else {0: [value]})
-        found.plans[system, 0, ""] = plan
-    return found
-
-
-@pytest.fixture
-def verifier(tmp_path: Path) -> Verifier:
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     narrations = [
         Narration(video, tuple(Segment(text, 10.0 * n, 10.0 * n + 5) for n, text in enumerate(SAID)), "tea")
         for video in ("dQw4w9WgXcQ", "aaaaaaaaaaa")
     ]
-    folder = build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
-    return Verifier(Corpus.open(folder), RewardConfig())
-
-
-def test_examples_where_systems_differ_most_come_first() -> None:
-    cases = (case("near", 50, 55), case("far", 0, 90), case("one", 10), case("none", None, None), case("mid", 30, 60))
-    assert [one.example_id for one in widest_differences(ExampleViews(("judge",), cases, {}), 3)] == [
-        "far",
-        "mid",
-        "near",
-    ]
-    assert len(widest_differences(ExampleViews(("judge",), cases, {}), 99)) == 5
-
-
-@pytest.mark.parametrize("steps", [(), ("boil", " "), ("x" * (STEP + 1),), ("boil",) * (STEPS + 1)])
-def test_plans_that_cannot_be_aligned_or_shown_are_left_out(steps: tuple[str, ...]) -> None:
-    assert widest_differences(ExampleViews(("judge",), (case("odd", 1, 2, steps=steps),), {}), 5) == []
-    assert widest_differences(ExampleViews(("judge",), (case("no goal", 1, 2, goal=""),), {}), 5) == []
+    folder = tmp_path_factory.mktemp("grounds") / "corpus"
+    return build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name="hash:64")))
 
 
 @pytest.mark.thorough
-def test_explanations_are_on_the_page_beside_their_plans(
-    verifier: Verifier, judged_files: list[Path], examples_file: Path
+def test_examples_where_systems_differ_most_are_explained_beside_their_plans(
+    corpus: Path, tmp_path: Path, examples_file: Path
 ) -> None:
-    report = make_report(gather(judged_files, [examples_file]), "t")
-    found = explain_plans(verifier, report.views, 2, Links("youtube"))
-    assert (found.examples, len(found.elements)) == (2, 4)
-    page = render_page(report, found)
+    files = [
+        write_judged(tmp_path, "base", [1, 2, 1, 2, 0, None, 1, 1, 2, 1, 2, 1]),
+        write_judged(tmp_path, "RL", [4, 4, 3, 4, 5, 4, 3, None, 4, 4, 3, 4]),
+    ]
+    asked = ("--corpus", corpus, "--explain", 2, "--link", "youtube")
+    report = Report(files, [examples_file], *asked)
+    explained = [one["id"] for one in report.data["examples"] if any("x" in plan for plan in one["p"])]
+    assert report.printed["explained"] == 2
+    assert explained == ["crosstask-0", "crosstask-4"]  # 1 and 4, the first of five; 0 and 5
+    page = report.page
     assert page.count('<template id="ground-') == 4
     assert '"x":"ground-3"' in page
     assert "&lt;/template&gt;&lt;script&gt;" in page
@@ -80,12 +50,24 @@ def test_explanations_are_on_the_page_beside_their_plans(
     assert 'class="links"' in page
 
 
+@pytest.mark.parametrize("steps", [(), ("boil", " "), ("x" * (LONGEST + 1),), ("boil",) * (MOST + 1), None])
+def test_plans_that_cannot_be_aligned_or_shown_are_left_out(
+    corpus: Path, tmp_path: Path, examples_file: Path, steps: tuple[str, ...] | None
+) -> None:
+    """None: a plan like any other, for examples whose goals are not known."""
+    plan = ("boil",) if steps is None else steps
+    files = [write_judged(tmp_path, name, [value] * 12, plan=plan) for name, value in (("a", 1), ("b", 2))]
+    report = Report(files, [] if steps is None else [examples_file], "--corpus", corpus)
+    assert report.printed["explained"] == 0
+    assert '<template id="ground-' not in report.page
+
+
 def test_a_rating_without_the_plan_is_of_the_plan_that_is_known(judged_files: list[Path], examples_file: Path) -> None:
     rows = read_verdicts(rows_path(judged_files[0]))
     for order in (rows, rows[::-1]):
         bare = [replace(row, steps=(), repeat=1) for row in order if not row.control]
         write_verdicts(rows_path(judged_files[0]), [*bare, *rows])
-        first = make_report(gather(judged_files, [examples_file]), "t").views.examples[0]
-        assert [plan.steps for plan in first.plans.values()] == [("pour the water", "pour the tea")] * 2
-        assert len(next(iter(first.plans.values())).verdicts) == 2
-    assert first.example_id == EXAMPLES[0].example_id
+        first = Report(judged_files, [examples_file]).data["examples"][0]
+        assert [plan["t"] for plan in first["p"]] == [["pour the water", "pour the tea"]] * 2
+        assert len(first["p"][0]["v"]) == 2
+    assert first["id"] == EXAMPLES[0].example_id

@@ -14,13 +14,10 @@ from hypothesis import strategies as st
 
 from recipe.data.examples import write_examples
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
-from recipe.evaluation.scoreboard.page import make_report, render_page
-from recipe.evaluation.scoreboard.sources import gather
-from recipe.evaluation.scoreboard.views import ANSWER, STEP, STEPS
 from recipe.evaluation.scores import rows_path
 from recipe.report.html import script_json, shown
 
-from .conftest import EXAMPLES, PROXY, example, flat, write_judged
+from .conftest import EXAMPLES, PROXY, Report, example, flat, write_judged
 
 Play = Callable[..., object]
 HOSTILE = (
@@ -57,13 +54,6 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
 
-def data_of(page: str) -> dict[str, object]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    told: dict[str, object] = json.loads(found.group(1))
-    return told
-
-
 def test_the_page_is_well_formed_and_needs_nothing_but_itself(page: str) -> None:
     elements = Elements(page)
     assert elements.open == []
@@ -93,7 +83,7 @@ def test_the_same_files_give_the_same_bytes(
     page: str, judged_files: list[Path], other_files: list[Path], examples_file: Path
 ) -> None:
     # Written anew, read from another folder.
-    assert render_page(make_report(gather([*judged_files, *other_files], [examples_file]), "Two systems")) == page
+    assert Report([*judged_files, *other_files], [examples_file], "--title", "Two systems").page == page
 
 
 @pytest.mark.thorough
@@ -120,7 +110,7 @@ def test_shown_texts_are_bounded_and_can_be_written(text: str, limit: int) -> No
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Report:
     """A page on which every name and text is hostile."""
     tmp_path = tmp_path_factory.mktemp("hostile")
     nasty = " ".join(HOSTILE)
@@ -133,25 +123,26 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_verdicts(rows_path(path), [*rows, *repeats])
     scores = path.read_text("utf-8").replace('"plain"', json.dumps(f"$x_$ {nasty}"))
     path.write_text(scores, "utf-8")
-    return render_page(make_report(gather([path], [tmp_path / "nasty.jsonl"]), f"Title {nasty}"))
+    title = f"Title {nasty}".replace("\x00", "")  # no shell passes it on
+    return Report([path], [tmp_path / "nasty.jsonl"], "--title", title)
 
 
-def test_hostile_texts_break_out_of_nothing(hostile: str) -> None:
-    elements = Elements(hostile)
+def test_hostile_texts_break_out_of_nothing(hostile: Report) -> None:
+    elements = Elements(hostile.page)
     assert elements.open == []
     tags = [tag for tag, _ in elements.tags]
     assert tags.count("script") == 2
     assert "img" not in tags
-    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", hostile)
-    steps = data_of(hostile)["examples"][0]["p"][0]["t"]  # type: ignore[index]
+    assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", hostile.page)
+    steps = hostile.data["examples"][0]["p"][0]["t"]
     assert steps[:3] == list(HOSTILE[:3])
     assert steps[5] == "null ␀ escape ␛[31m bell ␇"
 
 
 @pytest.mark.thorough
-def test_hostile_texts_stay_text_in_a_browser(hostile: str, played: Play) -> None:
+def test_hostile_texts_stay_text_in_a_browser(hostile: Report, played: Play) -> None:
     told = played(
-        hostile,
+        hostile.page,
         "#/example/crosstask-1",
         "return [document.images.length, document.scripts.length, "
         "[...document.querySelectorAll('.card .marked li')].map((one) => one.lastChild.textContent), "
@@ -170,13 +161,13 @@ def test_a_plan_of_ten_megabytes_is_shortened_for_display(tmp_path: Path, exampl
     rows = read_verdicts(rows_path(path))
     rows[0] = replace(rows[0], steps=long, text="y" * 1_000_000)
     write_verdicts(rows_path(path), rows)
-    page = render_page(make_report(gather([path], [examples_file]), "t"))
-    plan = data_of(page)["examples"][0]["p"][0]  # type: ignore[index]
-    assert len(page) < 300_000
-    assert len(plan["t"]) == STEPS
+    report = Report([path], [examples_file])
+    plan = report.data["examples"][0]["p"][0]
+    assert len(report.page) < 300_000
+    assert len(plan["t"]) == 60
     assert plan["t"][0].endswith("(10,000,000 characters, shortened)")
-    assert len(plan["t"][0]) < STEP + 50
-    assert len(plan["v"][0]["x"]) < ANSWER + 50
+    assert len(plan["t"][0]) < 400 + 50
+    assert len(plan["v"][0]["x"]) < 1500 + 50
     assert "501 steps, the first 60 shown" in plan["n"]
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("scipy")
-from tests.evaluation.conftest import Recipe, overall
+from tests.conftest import Recipe
+from tests.evaluation.conftest import overall
 
 from recipe.data.examples import read_examples
 from recipe.evaluation.scores import read_scores, rows_path
@@ -95,6 +96,13 @@ def test_right_plans_are_right_and_short_ones_wrong_where_they_end(
     assert means["4.iou"] == pytest.approx(100 * (7 + 2 / 4) / 8)
     assert (found["settings"]["history"], found["extras"]["supervised"]) == ("Phi", True)
     assert found["extras"]["remap"]["shorter_plans"] == 1
+    recipe.json(*asked, tmp_path / "right.jsonl", "--output", tmp_path / "right.json")
+    compared = recipe.json("evaluate", "compare", output, tmp_path / "right.json")
+    assert (compared["measure"], compared["clusters"]) == ("vpa", "video")
+    assert {one["metric"]: one["result"]["first"] for one in compared["rows"]} == pytest.approx(
+        {name: means[name] for name in means if name not in ("1.success_rate", "1.iou")}
+    )
+    assert {one["result"]["second"] for one in compared["rows"]} == {100}
     row = json.loads(rows_path(output).read_text().splitlines()[0])
     assert row["details"]["gold"] == ["boil water", "add mint", "pour tea", "stir"]
     assert row["details"]["predicted"] == ["boil water", "add mint"]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.evaluation.conftest import Recipe, overall
+from tests.conftest import Recipe
+from tests.evaluation.conftest import overall
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.data.examples import read_examples

@@ -1,6 +1,5 @@
 """Where histories come from: a folder of videos, or who is handed in."""
 
-import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.conftest import Recipe
 
 from recipe.config import FrameConfig, SFTConfig
 from recipe.data.examples import write_examples
@@ -104,23 +104,14 @@ def test_text_reads_no_video_and_takes_no_histories(config: SFTConfig, paintings
 
 
 @pytest.mark.thorough
-def test_a_config_trains_from_a_folder_of_videos(
-    config: SFTConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from recipe.cli import app
-    from recipe.cli.console import run
-
+def test_a_config_trains_from_a_folder_of_videos(config: SFTConfig, tmp_path: Path, recipe: Recipe) -> None:
     path = tmp_path / "sft.toml"
     path.write_text(
         f'model = "{config.model}"\nexamples = "{config.examples}"\noutput = "{config.output}"\n'
         f'input = "video"\nvideos = "{config.videos}"\nepochs = 1\nbatch_size = 3\nmetrics = []\n'
         "merger_learning_rate = 1e-5\n[frames]\ncount = 4\nmin_pixels = 3136\nmax_pixels = 12544\n"
     )
-    monkeypatch.setattr("sys.argv", ["recipe", "train", "sft", str(path), "--json"])
-    with pytest.raises(SystemExit) as stop:
-        run(app)
-    assert stop.value.code == 0
-    printed = json.loads(capsys.readouterr().out)
+    printed = recipe.json("train", "sft", path)
     assert Path(printed["model"]).is_dir()
     assert (Path(printed["model"]) / "video_preprocessor_config.json").is_file()
     assert printed["last_step"]["step"] == 1
