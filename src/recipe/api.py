@@ -64,9 +64,16 @@ def build_corpus(
     """
     settings = EncoderConfig(name=encoder, dtype="auto") if isinstance(encoder, str) else encoder
     id_map = None if ids is None else Path(ids)
-    sources, excluded = (
-        (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths)) for paths in (narrations, exclude)
-    )
+    try:
+        sources, excluded = (
+            (Path(paths),) if isinstance(paths, str | Path) else tuple(map(Path, paths))
+            for paths in (narrations, exclude)
+        )
+    except TypeError as error:
+        raise InputError(
+            "narrations: a name of a file, folder or archive is expected; narrations as values are for "
+            "recipe.corpus.build.build_corpus."
+        ) from error
     exclusions = read_exclusions(excluded, ids=id_map) if excluded else None
     known = None if titles is None else Path(titles)
     stream, origin = narration_source(sources, reading, duplicates, exclusions, known)

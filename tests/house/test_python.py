@@ -21,7 +21,7 @@ from recipe.errors import ConfigError, InputError
 from recipe.explain.explain import explain
 from recipe.models.protocol import ReplayEngine
 from recipe.prompting import PLAIN
-from recipe.types import Procedure, Step
+from recipe.types import Narration, Procedure, Segment, Step
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
 
@@ -69,6 +69,13 @@ def test_a_corpus_is_built_opened_and_searched(corpus: recipe.Corpus) -> None:
     assert again.manifest["id"] == corpus.manifest["id"]
     hits = corpus.search(["patch the tube", "pump it up"], k=2)
     assert corpus.narration(hits[0].narration).video_id == "tyre"
+
+
+def test_narrations_as_values_are_told_where_they_belong(tmp_path: Path) -> None:
+    said = [Narration("v", (Segment("stir"),))]
+    with pytest.raises(InputError, match=r"recipe\.corpus\.build\.build_corpus"):
+        recipe.build_corpus(said, tmp_path / "corpus")  # type: ignore[arg-type]
+    assert not (tmp_path / "corpus").exists()
 
 
 def test_narrations_are_looked_up_by_video_id(corpus: recipe.Corpus) -> None:
