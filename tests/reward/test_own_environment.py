@@ -23,7 +23,8 @@ for package in ("uvicorn", "fastapi", "httpx2", "sentence_transformers", "numba"
     pytest.importorskip(package)
 
 ROOT = Path(__file__).parents[2]
-BLOCK = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").split("```\n")[1]
+_BLOCKS = (ROOT / "docs" / "install.md").read_text(encoding="utf-8").split("```\n")[1::2]
+[BLOCK] = [block for block in _BLOCKS if "reward serve" in block]
 SERVICE, CLIENT = re.findall(r"/recipe\[([\w,]+)\]", BLOCK)
 """The extras that the page installs in the two environments."""
 HIDING = """
