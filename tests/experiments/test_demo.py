@@ -15,7 +15,7 @@ PLANNERS = ("base", *(f"trained on {name}" for name in ("grounded", "paper", "a 
 REGIMES = {
     *(name + greedy for name in PLANNERS for greedy in ("", ", greedy")),
     *(f"best of 8, {name}" for name in ("grounded", "paper", "R0")),
-    *("trained on grounded, best of 8", "consensus labels"),
+    *("trained on grounded, best of 8", "consensus labels", "retrieve and copy"),
 }
 
 

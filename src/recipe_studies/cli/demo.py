@@ -15,6 +15,9 @@ from recipe.errors import RecipeError
 if TYPE_CHECKING:
     from recipe_studies.experiments.settings import AnyExperiment
 
+FINDINGS = 8
+"""Sentences that a terminal shows: what the report begins with."""
+
 
 class HistoryForm(StrEnum):
     """The form in which the planner is given the history."""
@@ -120,5 +123,8 @@ def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOu
     run_experiment(config, run_dir, data, console.progress())
     results = load_results(run_dir / "report.json")
     report = f"report: {run_dir / 'report.html'}"
-    sentences = dict.fromkeys((*headline(results), *results.summary))
-    return CommandOutput(results.scores, [*(f"- {sentence}" for sentence in sentences), report])
+    sentences = [*dict.fromkeys((*headline(results), *results.summary))]
+    lines = [f"- {sentence}" for sentence in sentences[:FINDINGS]]
+    if more := len(sentences) - len(lines):
+        lines.append(f"- {more} more {'finding is' if more == 1 else 'findings are'} in the report.")
+    return CommandOutput(results.scores, [*lines, report])
