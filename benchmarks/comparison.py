@@ -37,6 +37,8 @@ from recipe_studies.experiments.study import BASE, COPIES, GREEDY
 
 MEAN = "mean, interval over bases"
 LEVEL = 0.05
+Gaps = Mapping[tuple[str, str], Mapping[str, Any]]
+"""Rows of differences by regime and baseline."""
 
 
 def over_bases(values: Sequence[float]) -> Interval:
@@ -87,15 +89,17 @@ def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dic
     A star marks what Benjamini and Hochberg's procedure keeps of all differences over bases that are shown.
     """
     first, *others = list(tables)[::2]
-    means, gaps = tables[first], _gaps(tables, first)
+    means = tables[first]
+    differences = {where: _gaps(tables[f"{where}, differences"]) for where in (first, *others)}
+    gaps = differences[first]
     columns = list(next(iter(means.values())))
     seeds = columns[0] == MEAN
-    p = p_values(tables) if seeds else {}
+    p = p_values(differences) if seeds else {}
     adjusted = dict(zip(p, false_discovery_control(list(p.values())), strict=True)) if p else {}
 
     def over(where: str, regime: str, baseline: str) -> str:
         """The gain over bases, starred or not; empty where there is none."""
-        mean = _gaps(tables, where).get((regime, baseline), {}).get(MEAN)
+        mean = differences[where].get((regime, baseline), {}).get(MEAN)
         return gain(mean) + ("*" if adjusted.get((where, regime, baseline), 1.0) <= LEVEL else "")
 
     plans, rivals = dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
@@ -135,14 +139,14 @@ def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dic
     return [table(plans, "plans", title), *([table(rivals, "difference")] * bool(rivals)), *(note * bool(p))]
 
 
-def p_values(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[tuple[str, str, str], float]:
+def p_values(differences: Mapping[str, Gaps]) -> dict[tuple[str, str, str], float]:
     """Two-sided p of each difference over three bases or more, by the Student's t of its interval.
 
     Keys are measure, regime and baseline; differences to copies of narrations are left out.
     """
     found = dict[tuple[str, str, str], float]()
-    for where in list(tables)[::2]:
-        for (regime, baseline), row in _gaps(tables, where).items():
+    for where, gaps in differences.items():
+        for (regime, baseline), row in gaps.items():
             mean, free = to_json(row[MEAN]), len(row) - 2
             if mean.get("low") is None or baseline == COPIES.regime:
                 continue
@@ -152,11 +156,8 @@ def p_values(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[tupl
     return found
 
 
-def _gaps(
-    tables: Mapping[str, Mapping[str, Mapping[str, Any]]], where: str
-) -> dict[tuple[str, str], Mapping[str, Any]]:
+def _gaps(rows: Mapping[str, Mapping[str, Any]]) -> Gaps:
     """The differences of a measure by regime and baseline."""
-    rows = tables[f"{where}, differences"]
     return {(regime, baseline): row for name, row in rows.items() for regime, _, baseline in [name.partition(" − ")]}
 
 

@@ -81,8 +81,8 @@ def plain_lines(run: Path) -> float:
 @mpl.rc_context(STYLE | {"svg.fonttype": "path"})
 def draw(columns: Mapping[float, Mapping[str, Interval]], target: Path) -> str:
     """Validity against the share of plain lines, a line for each regime of `DRAWN`; returns a hash of what is shown."""
-    figure = new_figure(6.4, 3.4)
-    panel = figure.subplots()
+    drawing = new_figure(6.4, 3.4)
+    panel = drawing.subplots()
     for regime, (name, colour, mark) in DRAWN.items():
         own = [rows[regime] for rows in columns.values()]
         ends = [[value.mean - (value.low or value.mean), (value.high or value.mean) - value.mean] for value in own]
@@ -93,10 +93,10 @@ def draw(columns: Mapping[float, Mapping[str, Interval]], target: Path) -> str:
     panel.set_xlabel("lines of the corpus that are plain steps, percent")
     panel.set_title("exact validity of plans; 95% intervals over bases")
     panel.legend(frameon=False, fontsize=8.5)
-    figure.set_facecolor("white")
+    drawing.set_facecolor("white")
     with atomic_path(target) as partial:
         name = fingerprint(to_json(columns))
-        figure.savefig(partial, format="svg", facecolor="white", metadata={"Date": None, "Description": name})
+        drawing.savefig(partial, format="svg", facecolor="white", metadata={"Date": None, "Description": name})
     return name
 
 

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from textwrap import fill
 
+from results import write_pages
+
 from recipe.config import GRPOConfig, SFTConfig
 from recipe_studies.reproduce.study import names, regime, scale, training_config
 from recipe_studies.reproduce.tables import TABLES
@@ -150,21 +152,14 @@ def render() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
-    current = TARGET.read_text(encoding="utf-8")
-    head, _, rest = current.partition(BEGIN)
+def main() -> None:
+    """Write the page, or check it; exits with the places that are not in the code."""
+    head, _, rest = TARGET.read_text(encoding="utf-8").partition(BEGIN)
     text = head + BEGIN + "\n" + render() + "\n" + END + rest.partition(END)[2]
     if absent := missing_places(text):
-        sys.stderr.write(f"docs/paper.md names what is not in the code: {', '.join(absent)}\n")
-        return 1
-    if "--check" in sys.argv:
-        if current != text:
-            sys.stderr.write("docs/paper.md is stale; run: .venv/bin/python docs/paper.py\n")
-            return 1
-        return 0
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
+        sys.exit(f"docs/paper.md names what is not in the code: {', '.join(absent)}")
+    write_pages({TARGET: text}, "--check" in sys.argv)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import typer.main
+from results import write_pages
 
 from recipe import config
 from recipe.cli import app
@@ -64,17 +65,5 @@ def render() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def main() -> int:
-    text = render()
-    if "--check" in sys.argv:
-        current = TARGET.read_text(encoding="utf-8") if TARGET.exists() else ""
-        if current != text:
-            sys.stderr.write("docs/reference.md is stale; run: .venv/bin/python docs/reference.py\n")
-            return 1
-        return 0
-    TARGET.write_text(text, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    write_pages({TARGET: render()}, "--check" in sys.argv)

@@ -21,7 +21,7 @@ hand, and left as it is.
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any
@@ -148,20 +148,23 @@ def readme() -> str:
 
 
 def main(check: bool) -> None:
-    """Write what differs from the values; with `check` exit with its names instead."""
-    written = pages()
-    written[README] = readme()
-    gone = set(TARGET.glob("*.md")) - written.keys() - {BY_HAND}
-    stale = {file for file, text in written.items() if not file.is_file() or file.read_text("utf-8") != text} | gone
-    if check and stale:
-        names = ", ".join(sorted(file.name for file in stale))
-        sys.exit(f"docs/results or README.md is stale ({names}); run {Path(__file__).name}")
-    TARGET.mkdir(exist_ok=True)
-    for file in set() if check else stale:
-        if file in gone:
-            file.unlink()
-        else:
-            file.write_text(written[file], encoding="utf-8")
+    """Write the pages and the README."""
+    written = pages() | {README: readme()}
+    write_pages(written, check, set(TARGET.glob("*.md")) - written.keys() - {BY_HAND})
+
+
+def write_pages(pages: Mapping[Path, str], check: bool, gone: Collection[Path] = ()) -> None:
+    """Write the texts that differ from their files, and remove what is `gone`; with `check` exit with their names."""
+    stale = {file for file, text in pages.items() if not file.is_file() or file.read_text("utf-8") != text}
+    if check:
+        if names := ", ".join(sorted(file.name for file in {*stale, *gone})):
+            sys.exit(f"stale: {names}; run the same command without --check")
+        return
+    for file in stale:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(pages[file], encoding="utf-8")
+    for file in gone:
+        file.unlink()
 
 
 if __name__ == "__main__":

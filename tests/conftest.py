@@ -1,5 +1,6 @@
 """Fixtures that every room's tests share."""
 
+import importlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import hypothesis
@@ -102,6 +104,13 @@ def recipe(capfd: pytest.CaptureFixture[str]) -> Recipe:
 def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Takes a package away: it is neither found nor imported."""
     return lambda name: monkeypatch.setitem(sys.modules, name, None)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def paper_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script that writes docs/paper.md."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
+    return importlib.import_module("paper")
 
 
 @pytest.fixture

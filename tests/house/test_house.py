@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -201,15 +202,10 @@ def test_guides_hold_40_000_words() -> None:
     assert sum(words.values()) <= 40_000, f"{sum(words.values()):,} words by hand, most of them in {longest}"
 
 
-def test_places_in_the_page_on_the_architecture_are_in_the_code() -> None:
-    found = importlib.util.spec_from_file_location("paper_page", ROOT / "docs" / "paper.py")
-    assert found is not None
-    assert found.loader is not None
-    paper = importlib.util.module_from_spec(found)
-    found.loader.exec_module(paper)
+def test_places_in_the_page_on_the_architecture_are_in_the_code(paper_page: ModuleType) -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert len(paper.PLACE.findall(text)) > 40
-    assert paper.missing_places(text) == []
+    assert len(paper_page.PLACE.findall(text)) > 40
+    assert paper_page.missing_places(text) == []
 
 
 def test_links_between_documents_lead_somewhere() -> None:

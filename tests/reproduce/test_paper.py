@@ -1,9 +1,9 @@
 """The clauses of the paper: where they are in the code, RL's prompts and the reward's history, RL's length, judges."""
 
-import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -98,18 +98,8 @@ def test_the_regime_trains_on_them_and_differs_from_rl_in_nothing_else() -> None
             Regime.model_validate({"title": "x", "prompts": "perceived", "grpo": {}, **wrong})
 
 
-def paper_page() -> Any:
-    """docs/paper.py as a module."""
-    found = importlib.util.spec_from_file_location("paper_page", ROOT / "docs" / "paper.py")
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
-
-
-def test_every_place_of_a_clause_is_in_the_code() -> None:
-    page = paper_page()
+def test_every_place_of_a_clause_is_in_the_code(paper_page: ModuleType) -> None:
+    page = paper_page
     text = PAGE.read_text(encoding="utf-8")
     assert len(page.PLACE.findall(text)) > 40
     assert page.missing_places(text) == []
@@ -120,9 +110,9 @@ def test_every_place_of_a_clause_is_in_the_code() -> None:
         assert f"| `{name}` |" in text
 
 
-def test_steps_follow_from_two_days_on_two_gpus() -> None:
+def test_steps_follow_from_two_days_on_two_gpus(paper_page: ModuleType) -> None:
     """3 runs of RL at 0.5B and 7B, 12 at 3B with the two of the Video configuration: 97.5 s for a step of all."""
-    page = paper_page()
+    page = paper_page
     assert [page.runs_of_rl(name) for name in SCALES] == [3, 12, 3]
     whole, half = page.step_bounds()
     assert (whole, half) == (int(96 * 3600 / 97.5), int(96 * 3600 / 97.5 / 2))
