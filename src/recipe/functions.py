@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from recipe.config import FUNCTION_NAME
+from recipe.config.base import FUNCTION_NAME
 from recipe.errors import InputError, first_line
 
 Function = Callable[..., Any]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, fingerprint, locked, read_json, remove, write_json
-from recipe.config import CorpusConfig
+from recipe.config.corpus import CorpusConfig
 from recipe.corpus.comparison import CorpusDifference, difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
 from recipe.corpus.encoder_identity import differences

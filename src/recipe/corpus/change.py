@@ -34,7 +34,7 @@ from recipe.artifacts import (
     require_writable,
     write_json,
 )
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, narration_source, shard_record, stage
 from recipe.corpus.comparison import compared
 from recipe.corpus.encode import encode_shards

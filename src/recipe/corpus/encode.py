@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path, write_json
 from recipe.children import assigned, death, start_worker
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.encoder_identity import EncoderIdentity, differences, recorded_settings
 from recipe.corpus.encoders import Encoder, open_encoder
 from recipe.corpus.layout import (

@@ -7,7 +7,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.errors import EncoderMismatch
 
 JINA_V3 = ("jinaai/jina-embeddings-v3-hf", "jinaai/jina-embeddings-v3")

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.encoder_identity import EncoderIdentity, differences
 from recipe.errors import ConfigError, EncoderMismatch, MissingExtra
 from recipe.progress import LOADING, SILENT, Progress

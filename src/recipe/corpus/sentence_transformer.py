@@ -20,7 +20,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundEr
 from numpy.typing import NDArray
 
 from recipe.artifacts import file_sha256
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.bert import Bert
 from recipe.corpus.encoder_identity import JINA_TASK, EncoderIdentity, is_jina_v3
 from recipe.errors import ComputeError, ConfigError, MissingExtra, RecipeError, first_line

@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from recipe.config import EncoderConfig, RewardConfig
+from recipe.config.corpus import EncoderConfig
+from recipe.config.reward import RewardConfig
 from recipe.corpus.encoder_identity import licence_note, settings_for
 from recipe.corpus.encoders import Encoder, open_recorded_encoder
 from recipe.corpus.index import Index

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.controls import control_plans
 from recipe.evaluation.matching import Embed, StepMatcher

@@ -6,7 +6,8 @@ the function and imports nothing from here.
 
 from collections.abc import Callable, Sequence
 
-from recipe.config import EncoderConfig, ValidationSettings
+from recipe.config.corpus import EncoderConfig
+from recipe.config.training import ValidationSettings
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation import measure_named
 from recipe.planning.predictions import Prediction

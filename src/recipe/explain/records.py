@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import quote
 
-from recipe.config import RewardConfig
+from recipe.config.reward import RewardConfig
 from recipe.data.narrations.drafts import web_address
 from recipe.errors import InputError
 from recipe.report.html import notebook_table

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import MiningConfig, RewardConfig
+from recipe.config.corpus import MiningConfig
+from recipe.config.reward import RewardConfig
 from recipe.corpus.leaks import Exclusions
 from recipe.corpus.store import Corpus
 from recipe.data.supervision import cut_points

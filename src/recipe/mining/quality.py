@@ -19,7 +19,7 @@ from statistics import fmean
 import numpy as np
 
 from recipe.artifacts import to_json, write_json, write_text
-from recipe.config import MiningConfig
+from recipe.config.corpus import MiningConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.histories import partners
 from recipe.evaluation.matching import Likeness, NearestStep, calibrate, ordered_f1, ordered_likeness, step_f1

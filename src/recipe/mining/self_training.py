@@ -27,7 +27,7 @@ from recipe.audit.attack import composed_plans, spread
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.samples import prompt_id
 from recipe.audit.score import wins
-from recipe.config import RewardConfig
+from recipe.config.reward import RewardConfig
 from recipe.data.video_ids import VideoIds
 from recipe.errors import InputError
 from recipe.evaluation.matching import Likeness, calibrate, ordered_likeness

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recipe.config import FrameConfig, SamplingConfig
+from recipe.config.models import FrameConfig, SamplingConfig
 from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.checkpoints import (
     Checkpoint,

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import FrameConfig, ModelConfig, SamplingConfig
+from recipe.config.models import FrameConfig, ModelConfig, SamplingConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget, Ledger, Prices
 from recipe.models.protocol import (

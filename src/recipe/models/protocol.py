@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import SamplingConfig
+from recipe.config.models import SamplingConfig
 from recipe.errors import InputError, quoted
 from recipe.models.sampling import Decoding
 from recipe.progress import SILENT, Progress

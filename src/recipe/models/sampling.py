@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple
 
-from recipe.config import SamplingConfig
+from recipe.config.models import SamplingConfig
 from recipe.errors import InputError
 from recipe.rows import from_json
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from recipe.artifacts import read_json, write_json
-from recipe.config import FrameConfig
+from recipe.config.models import FrameConfig
 from recipe.errors import InputError, MissingExtra
 from recipe.types import Frames
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import transformers
 
-from recipe.config import FrameConfig, ModelConfig
+from recipe.config.models import FrameConfig, ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.checkpoints import (
     decode_completions,

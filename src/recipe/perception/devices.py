@@ -5,7 +5,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from recipe.children import assigned, death, start_worker
-from recipe.config import ModelConfig, PhiConfig
+from recipe.config.models import ModelConfig, PhiConfig
 from recipe.errors import InputError, RecipeError
 from recipe.models.model import Model, open_model
 from recipe.perception.phi import Group, Kind, Outcomes, PhiRun

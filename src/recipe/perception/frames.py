@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.config import FrameConfig
+from recipe.config.models import FrameConfig
 from recipe.errors import InputError
 from recipe.perception.footage import Footage, Interpolation, TimedFrame, open_footage
 from recipe.perception.videos import VideoFolder

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.clock import read_clock
-from recipe.config import FrameConfig, PhiConfig, SamplingConfig
+from recipe.config.models import FrameConfig, PhiConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
 from recipe.models.model import Model
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, unanswered

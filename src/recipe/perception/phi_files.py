@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from recipe.artifacts import JsonObject, installed, write_json
-from recipe.config import PhiConfig
+from recipe.config.models import PhiConfig
 from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError, listed, quoted

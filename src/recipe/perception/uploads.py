@@ -18,7 +18,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from recipe.children import isolated
-from recipe.config import FrameConfig
+from recipe.config.models import FrameConfig
 from recipe.errors import ComputeError, InputError
 from recipe.memory import at_most, available
 from recipe.perception.frames import SURPLUS, VideoInfo, probe, read_frames

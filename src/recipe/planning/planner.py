@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from recipe.config import SamplingConfig
+from recipe.config.models import SamplingConfig
 from recipe.errors import InputError, quoted
 from recipe.models.protocol import Answer, Chat, Engine, ModelRequest, Refusal, Stopped, all_answered
 from recipe.plan_text import parse_plan

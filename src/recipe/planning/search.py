@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from recipe.config import SearchConfig
+from recipe.config.planning import SearchConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, ModelRequest, Refusal, Stopped
 from recipe.planning.planner import PlanDraft, Planner, Request, prediction_of, read_plan

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment.backends import Backend
-from recipe.config import RewardConfig
+from recipe.config.reward import RewardConfig
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors, stacked
 from recipe.reward.scorer import Method, PromptGroup, plain_reward
 from recipe.types import Reward

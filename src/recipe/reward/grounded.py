@@ -50,7 +50,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recipe.alignment.backends import Backend
 from recipe.alignment.reference import Float32, FreeAlignment, Int64, free_matching
-from recipe.config import GroundedConfig, RewardConfig
+from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING
 
-from recipe.config import RewardConfig
+from recipe.config.reward import RewardConfig
 from recipe.errors import FunctionFailed, RecipeError, first_line, quoted
 from recipe.functions import Function, load_function, name_of, pinned
 from recipe.reward.scorer import Failure, Method, Outcome, PromptGroup, plain_reward

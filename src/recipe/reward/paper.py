@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment.backends import Backend
 from recipe.alignment.reference import needleman_wunsch
-from recipe.config import RewardConfig
+from recipe.config.reward import RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.scorer import Method, PromptGroup, Steps

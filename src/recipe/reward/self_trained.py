@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment.reference import Float32
 from recipe.artifacts import JsonObject, atomic_path, read_json, write_json
-from recipe.config import GroundedConfig
+from recipe.config.reward import GroundedConfig
 from recipe.errors import ConfigError, EncoderMismatch, InputError
 from recipe.reward.baselines import centred, relevance_texts
 from recipe.reward.embeddings import NarrationIndex, Vectors

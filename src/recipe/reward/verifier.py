@@ -5,7 +5,7 @@ from pathlib import Path
 
 from recipe.alignment import backends
 from recipe.alignment.backends import Backend
-from recipe.config import RewardConfig
+from recipe.config.reward import RewardConfig
 from recipe.errors import InputError
 from recipe.functions import Function
 from recipe.reward.baselines import LengthMethod, RelevanceMethod

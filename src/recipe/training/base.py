@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.artifacts import write_jsonl
-from recipe.config import BaseModelConfig
+from recipe.config.training import BaseModelConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, MissingExtra
 from recipe.models.devices import use_bf16

@@ -40,7 +40,7 @@ from peft import get_peft_model
 from transformers.optimization import get_cosine_schedule_with_warmup
 
 from recipe.artifacts import read_json, read_jsonl, write_jsonl
-from recipe.config import BestOfNConfig
+from recipe.config.training import BestOfNConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening

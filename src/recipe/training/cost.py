@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, RewardTrainingSettings, Settings, SFTConfig
-from recipe.config.training import AnyTraining
+from recipe.config.base import Settings
+from recipe.config.training import (
+    AnyTraining,
+    BaseModelConfig,
+    BestOfNConfig,
+    GRPOConfig,
+    RewardTrainingSettings,
+    SFTConfig,
+)
 from recipe.data.examples import read_training_examples
 from recipe.progress import Advance
 

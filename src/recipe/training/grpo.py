@@ -27,7 +27,7 @@ from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
-from recipe.config import GRPOConfig
+from recipe.config.training import GRPOConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening

@@ -31,8 +31,7 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 
 from recipe.artifacts import read_jsonl, write_jsonl
-from recipe.config import Metrics, TrainingSettings
-from recipe.config.training import tracking_packages
+from recipe.config.training import Metrics, TrainingSettings, tracking_packages
 from recipe.errors import ComputeError, InputError, first_line, require_packages
 from recipe.models.checkpoints import quiet_loading
 from recipe.models.devices import use_bf16

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from recipe.artifacts import atomic_path
-from recipe.config import LoraSettings
+from recipe.config.training import LoraSettings
 from recipe.errors import ConfigError, InputError, first_line
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
 from recipe.models.decoding import complete, draws, uniforms

@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from recipe.artifacts import cache_folder, not_a_file
-from recipe.config import (
+from recipe.config.training import (
+    AnyTraining,
     BaseModelConfig,
     BestOfNConfig,
     GRPOConfig,
     RewardTrainingSettings,
     SFTConfig,
+    Stage,
     TrainingSettings,
+    tracking_packages,
 )
-from recipe.config.training import AnyTraining, Stage, tracking_packages
 from recipe.corpus.encoders import encoder_extra
 from recipe.data.examples import read_examples, read_training_examples
 from recipe.errors import ConfigError, InputError, MissingExtra, RecipeError, install_command, require_packages

@@ -9,8 +9,10 @@ from statistics import fmean
 from typing import TypeVar
 
 from recipe.artifacts import JsonObject, write_json
-from recipe.config import BestOfNConfig, GroundedConfig, GRPOConfig, RewardConfig, RewardTrainingSettings, parse_config
+from recipe.config.base import parse_config
 from recipe.config.models import TEMPERATURE
+from recipe.config.reward import GroundedConfig, RewardConfig
+from recipe.config.training import BestOfNConfig, GRPOConfig, RewardTrainingSettings
 from recipe.errors import ComputeError, ConfigError, InputError
 from recipe.reward.coverage import FEWEST, TaskPrompt
 from recipe.reward.grounded import corpus_share

@@ -41,7 +41,9 @@ from recipe.artifacts import (
     write_json,
     write_text,
 )
-from recipe.config import RewardTrainingSettings, SamplingConfig, Settings, TrainingSettings
+from recipe.config.base import Settings
+from recipe.config.models import SamplingConfig
+from recipe.config.training import RewardTrainingSettings, TrainingSettings
 from recipe.corpus.encoder_identity import licence_note
 from recipe.errors import ConfigError, InputError
 from recipe.hub import README

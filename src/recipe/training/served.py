@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recipe.artifacts import JsonObject, read_json
-from recipe.config import RewardTrainingSettings
+from recipe.config.training import RewardTrainingSettings
 from recipe.errors import ConfigError, MissingExtra, ServiceUnavailable
 from recipe.reward.scorer import Outcome, PromptGroup, outcomes_of
 from recipe.training.runs import corpus_identity

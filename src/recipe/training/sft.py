@@ -14,7 +14,7 @@ from datasets import Dataset
 from trl import SFTConfig as TrlSFTConfig
 from trl import SFTTrainer
 
-from recipe.config import SFTConfig
+from recipe.config.training import SFTConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError
 from recipe.models.checkpoints import Checkpoint, end_of_turn

@@ -18,7 +18,7 @@ import torch
 from peft import PeftModel
 
 from recipe.artifacts import atomic_path, read_jsonl, remove, write_jsonl
-from recipe.config import BestOfNConfig, GRPOConfig, ValidationSettings
+from recipe.config.training import BestOfNConfig, GRPOConfig, ValidationSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening

@@ -15,7 +15,7 @@ import torch
 from peft import PeftModel
 from trl.generation import vllm_generation
 
-from recipe.config import GRPOConfig
+from recipe.config.training import GRPOConfig
 from recipe.errors import ConfigError, MissingExtra
 from recipe.models.devices import use_bf16
 from recipe.reward.watchdog import Finding

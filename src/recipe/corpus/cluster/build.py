@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.cluster.search import cluster
 from recipe.corpus.encode import encode_shards as encode_shards_here
 from recipe.corpus.encoder_identity import differences, recorded_settings

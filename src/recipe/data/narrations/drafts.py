@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic import field_validator
 
-from recipe.config import Settings
+from recipe.config.base import Settings
 from recipe.data.narrations.formats import FORMATS
 from recipe.data.narrations.marks import speakers, without_marks, without_speaker
 from recipe.data.narrations.times import is_time, times_of

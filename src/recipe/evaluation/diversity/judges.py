@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import JudgeConfig
+from recipe.config.models import JudgeConfig
 from recipe.errors import quoted
 from recipe.evaluation.diversity.plans import LEVELS
 from recipe.evaluation.judge.llm import LanguageModelJudge

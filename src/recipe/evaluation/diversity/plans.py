@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from recipe.config import JudgeConfig
+from recipe.config.models import JudgeConfig
 from recipe.errors import InputError
 from recipe.evaluation.judge.plans import Case, bounded
 from recipe.planning.prediction_files import match_predictions

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
-from recipe.config import JudgeConfig, SamplingConfig
+from recipe.config.models import JudgeConfig, SamplingConfig
 from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, bounded
 from recipe.evaluation.judge.rubric import CriteriaRubric, ParsedVerdict, six_criteria
 from recipe.evaluation.judge.verdicts import NOTHING, Judgement

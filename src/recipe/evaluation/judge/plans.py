@@ -16,7 +16,7 @@ from itertools import zip_longest
 from random import Random
 from typing import Literal, NamedTuple
 
-from recipe.config import JudgeConfig
+from recipe.config.models import JudgeConfig
 from recipe.errors import InputError, listed
 from recipe.planning.prediction_files import match_predictions
 from recipe.planning.predictions import Prediction

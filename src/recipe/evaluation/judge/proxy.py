@@ -31,7 +31,7 @@ from typing import Literal
 import numpy as np
 
 from recipe.artifacts import fingerprint
-from recipe.config import JudgeConfig
+from recipe.config.models import JudgeConfig
 from recipe.evaluation.judge.llm import by_rule
 from recipe.evaluation.judge.plans import Case, actionable, bounded
 from recipe.evaluation.judge.verdicts import HIGHEST, Judgement

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 from unicodedata import normalize
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config import RubricConfig, load_config, parse_config
-from recipe.config.base import read_toml
+from recipe.config.base import load_config, parse_config, read_toml
+from recipe.config.models import RubricConfig
 from recipe.errors import ConfigError, quoted
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA

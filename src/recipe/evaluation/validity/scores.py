@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from recipe.artifacts import to_json
-from recipe.config import EncoderConfig
+from recipe.config.corpus import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.task_graphs import read_task_graphs
 from recipe.errors import InputError, listed

@@ -16,7 +16,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from weakref import WeakSet
 
-from recipe.config import ModelConfig
+from recipe.config.models import ModelConfig
 from recipe.errors import ComputeError, RecipeError
 from recipe.models.costs import Ledger
 from recipe.models.endpoint.host import Host, RequestRefused

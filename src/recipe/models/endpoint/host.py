@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from recipe.artifacts import JsonObject
-from recipe.config import ModelConfig
+from recipe.config.models import ModelConfig
 from recipe.errors import ComputeError, InputError, MissingExtra, quoted, shortened
 from recipe.models.costs import Ledger
 from recipe.models.endpoint.wire import (

@@ -24,7 +24,7 @@ from pydantic import BaseModel
 
 from recipe.artifacts import JsonObject
 from recipe.clock import clock
-from recipe.config import ModelConfig
+from recipe.config.models import ModelConfig
 from recipe.errors import InputError, MissingExtra, quoted
 from recipe.models.protocol import Answer, ModelRequest, videos, without_arrays
 from recipe.models.sampling import Decoding, Setting, decoding_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint, write_json
-from recipe.config import ModelConfig, SamplingConfig
+from recipe.config.models import ModelConfig, SamplingConfig
 from recipe.config.planning import VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget

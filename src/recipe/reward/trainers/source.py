@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from recipe.config import RewardConfig, load_config
+from recipe.config.base import load_config
+from recipe.config.reward import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.plan_text import Completion

@@ -8,7 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from recipe.config import FrameConfig, TrainingSettings
+from recipe.config.models import FrameConfig
+from recipe.config.training import TrainingSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, InputError, listed
 from recipe.models.checkpoints import Checkpoint, end_of_turn
