@@ -237,7 +237,7 @@ def test_a_corpus_tells_what_it_holds_of_excluded_videos(corpus: Corpus, tmp_pat
         {"video_id": "absent", "sentences": ["chop"]},
     ]
     (tmp_path / "n.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    report = leakage(corpus, read_exclusions([tmp_path / "n.jsonl"]))
+    report = leakage(corpus.folder, read_exclusions([tmp_path / "n.jsonl"]))
     assert (report.narrations, report.captions, report.excluded_videos) == (4, 10, 2)
     assert report.videos == ("test",)
     assert report.copied_videos == (("reupload", 3, 4),)
@@ -262,7 +262,7 @@ def test_a_corpus_that_was_filtered_is_clean(corpus: Corpus, tmp_path: Path) -> 
     left = read_exclusions(paths).filter((corpus.narration(n) for n in range(len(corpus))), ExclusionReport())
     config = CorpusConfig(encoder=EncoderConfig(name="hash:8"))
     filtered = Corpus.open(build_corpus(left, tmp_path / "filtered", config))
-    assert leakage(filtered, read_exclusions(paths)).clean
+    assert leakage(filtered.folder, read_exclusions(paths)).clean
     assert len(filtered) == 2
 
 
@@ -271,4 +271,4 @@ def test_a_damaged_shard_is_named(corpus: Corpus, tmp_path: Path) -> None:
     table = corpus.folder / "shards" / "00001" / "segments.parquet"
     table.write_bytes(b"x" * table.stat().st_size)
     with pytest.raises(CorpusError, match=r"00001: .*damaged"):
-        leakage(corpus, read_exclusions([tmp_path / "ids.txt"]))
+        leakage(corpus.folder, read_exclusions([tmp_path / "ids.txt"]))

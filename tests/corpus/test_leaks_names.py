@@ -134,12 +134,13 @@ def test_a_corpus_is_searched_by_the_same_rule(tmp_path: Path) -> None:
     """Ids as earlier versions took them from names, and others that hold an excluded one."""
     names = (f"Tea-{TEST}", f"{OTHER}.en.sdh", "Boil-ingredients", f"v_{TEST}", "n1O2p3Q4r5S", "tea 1_7 cut")
     listed = ids_file(tmp_path, TEST, OTHER, "ingredients", "1_7")
-    report = leakage(corpus(tmp_path / "c", *names), read_exclusions([listed]))
+    report = leakage(corpus(tmp_path / "c", *names).folder, read_exclusions([listed]))
     assert report.videos == names[:3]
     assert report.unclear == ((f"v_{TEST}", TEST), ("tea 1_7 cut", "1_7"))
     assert report.clean is False
-    assert leakage(corpus(tmp_path / "d", "n1O2p3Q4r5S"), read_exclusions([ids_file(tmp_path, TEST)])).clean is True
-    only = leakage(corpus(tmp_path / "e", f"x_{TEST}_y"), read_exclusions([ids_file(tmp_path, TEST)]))
+    clean = leakage(corpus(tmp_path / "d", "n1O2p3Q4r5S").folder, read_exclusions([ids_file(tmp_path, TEST)])).clean
+    assert clean is True
+    only = leakage(corpus(tmp_path / "e", f"x_{TEST}_y").folder, read_exclusions([ids_file(tmp_path, TEST)]))
     assert (only.videos, only.clean) == ((), False)
 
 
@@ -157,7 +158,7 @@ def test_videos_that_cannot_be_found_leave_no_corpus_clean(tmp_path: Path, liste
     if listed == "ids":
         path = ids_file(tmp_path, *NIV)
     for ids in ([TEST], [TEST, "kitchen-3"]):
-        report = leakage(corpus(tmp_path / str(len(ids)), *ids), read_exclusions([path]))
+        report = leakage(corpus(tmp_path / str(len(ids)), *ids).folder, read_exclusions([path]))
         assert report.checked == (Checked("niv" if listed == "procedures" else "ids.txt", 3, 0, 0, 3),)
         assert report.clean is None
         assert json.loads(json.dumps(report.as_dict()))["clean"] is None
@@ -193,8 +194,8 @@ def test_mapped_videos_are_kept_out_and_found(tmp_path: Path) -> None:
     exclusions = read_exclusions([path], ids=table)
     assert [one.video_id for one in exclusions.filter(spoken, report)] == [OTHER]
     assert exclusions.checked(report) == (("niv", 1, 1, 0, 0),)
-    assert leakage(corpus(tmp_path / "c", TEST), read_exclusions([path], ids=table)).videos == (TEST,)
-    assert leakage(corpus(tmp_path / "d", OTHER), read_exclusions([path], ids=table)).clean is True
+    assert leakage(corpus(tmp_path / "c", TEST).folder, read_exclusions([path], ids=table)).videos == (TEST,)
+    assert leakage(corpus(tmp_path / "d", OTHER).folder, read_exclusions([path], ids=table)).clean is True
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def test_a_corpus_tells_which_test_videos_it_holds(shared_data: Path, tmp_path: 
     narrations = list(read_narrations(shared_data / "narrations" / "narrations_timed.jsonl"))
     config = CorpusConfig(encoder=EncoderConfig(name="hash:4"), shard_size=200)
     corpus = Corpus.open(build_corpus(narrations, tmp_path / "c", config))
-    report = leakage(corpus, read_exclusions([shared_data / "youcook2" / "procedures.jsonl"]))
+    report = leakage(corpus.folder, read_exclusions([shared_data / "youcook2" / "procedures.jsonl"]))
     assert len(report.videos) == 319
     assert not report.copied_videos
     assert report.copied_captions <= 2  # what cooks say is not what annotators write

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
-from recipe.evaluation.controls import (
-    GOAL,
-    HISTORY,
-    LABELS,
-    control_differences,
-    control_plans,
-    control_sentences,
-    is_beaten,
-    random_samples,
-)
+from recipe.evaluation.controls import GOAL, HISTORY, LABELS, control_differences, control_plans, random_samples
+from recipe.evaluation.metrics import control_sentences, is_beaten
 from recipe.evaluation.validity.measure import PromptMeans
 from recipe.planning.predictions import Prediction
 from recipe.stats import Interval

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 from tests.evaluation.scored import accuracy, judge_scores
 
+from recipe.data.roles import role_of
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
-from recipe.evaluation.measures import role_of
 from recipe.evaluation.scores import READINGS, JudgeIdentity, Scores
 from recipe.stats import Interval
 from recipe.types import Example, Unscored, Verdict

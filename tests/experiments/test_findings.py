@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from recipe.evaluation.validity.measure import Difference
+from recipe.evaluation.metrics import Difference
 from recipe.stats import Interval
 from recipe_studies.experiments import results as r
 from recipe_studies.experiments.findings import headline, summary

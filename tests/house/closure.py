@@ -29,9 +29,9 @@ class Job(NamedTuple):
 
 
 JOBS = {
-    "reward": Job(("recipe.reward.verifier", "recipe.corpus.store"), 10_500),
-    "train": Job(("recipe.training.grpo", "recipe.training.sft"), 22_000),
-    "judge": Job(("recipe.evaluation.judge.llm", "recipe.evaluation.judge.measures"), 18_000),
+    "reward": Job(("recipe.reward.verifier", "recipe.corpus.store"), 10_000),
+    "train": Job(("recipe.training.grpo", "recipe.training.sft"), 18_000),
+    "judge": Job(("recipe.evaluation.judge.llm", "recipe.evaluation.judge.measures"), 12_000),
     "planner": Job(("recipe.planning.planner", "recipe.planning.rerank", "recipe.planning.search"), 5_000),
 }
 

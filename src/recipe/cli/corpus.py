@@ -121,7 +121,7 @@ def info(
     corpus = Corpus.open(folder)
     if not against:
         return _summary(corpus)
-    report = leakage(corpus, read_exclusions(against, split, ids), progress())
+    report = leakage(corpus.folder, read_exclusions(against, split, ids), progress())
     lines = _pairs(report.rows())
     for copied in report.examples:
         lines.append(f"  {copied.video_id}: {100 * copied.similarity:.0f} % alike")

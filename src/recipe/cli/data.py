@@ -23,7 +23,7 @@ app = CommandGroup(
 
 Split = Annotated[Literal["train", "val", "test"] | None, typer.Option(help="Only this split.")]
 
-_ABOUT = ("title", "role", "split", "licence", "home", "download")
+_ABOUT = ("split", "licence", "home", "download")
 _COLOURS = {"complete": "green", "partial": "yellow", "broken": "red", "absent": "dim"}
 _LEFT_OUT = {
     "zero_shot": "videos of the splits train and val: the benchmark is for zero-shot tests (--zero-shot-training)",
@@ -44,6 +44,7 @@ def list_benchmarks(root: Root = None) -> CommandOutput:
     Example: recipe data list --root data
     """
     from recipe.data.benchmarks import BENCHMARKS, find_benchmark, summarise
+    from recipe.data.roles import TITLES, role_of
     from recipe.errors import InputError
     from recipe.report.elements import Table, headings, row
 
@@ -53,9 +54,10 @@ def list_benchmarks(root: Root = None) -> CommandOutput:
     with progress().task("reading benchmarks", total=len(BENCHMARKS)) as advance:
         for name, benchmark in BENCHMARKS.items():
             folder = find_benchmark(root, name) if root else None
-            about = {key: getattr(benchmark, key) for key in _ABOUT}
+            title, role = TITLES[name], role_of(name)
+            about = {"title": title, "role": role} | {key: getattr(benchmark, key) for key in _ABOUT}
             source = str(folder) if folder else f"absent; put into ROOT/{name}/: {benchmark.download}"
-            lines += [f"{benchmark.title}: {source}", f"  split: {benchmark.split}"]
+            lines += [f"{title}: {source}", f"  split: {benchmark.split}"]
             lines += [f"  licence: {benchmark.licence}", f"  {benchmark.home}"]
             counts: dict[str, Any] = {}
             if folder:
@@ -65,13 +67,13 @@ def list_benchmarks(root: Root = None) -> CommandOutput:
                 counts["task_graphs"] = benchmark.graphs(folder) if benchmark.graphs else None
                 splits = ", ".join(f"{count:,} {split or 'in none'}" for split, count in counts["splits"].items())
                 figures = (counts[key] for key in ("videos", "segments", "tasks", "unique_steps"))
-                rows.append(row(name, benchmark.role, *figures, splits))
+                rows.append(row(name, role, *figures, splits))
                 if counts["set_aside"]:
                     lines.append(f"  left out: {counts['set_aside']:,} {benchmark.set_aside_as}")
                 if counts["task_graphs"] is not None:
                     lines.append(f"  task graphs: {counts['task_graphs']:,}")
             else:
-                rows.append(row(name, benchmark.role, "absent", "", "", "", ""))
+                rows.append(row(name, role, "absent", "", "", "", ""))
             result.append({"name": name, "folder": str(folder) if folder else None} | about | counts)
             advance(1)
     columns = headings("role", "videos", "segments", "tasks", "unique steps", "splits")
@@ -334,12 +336,13 @@ def doctor(
 def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]]:
     """What `doctor` says of a benchmark, as JSON and as lines."""
     from recipe.data.benchmarks import BENCHMARKS
+    from recipe.data.roles import role_of
 
     benchmark, summary = BENCHMARKS[diagnosis.name], diagnosis.summary
     works = []
     if summary is not None:
         uses = {"train": "training", "val": "validation", "test": "testing"}
-        if benchmark.role == "zero-shot":
+        if role_of(diagnosis.name) == "zero-shot":
             uses = {"test": "zero-shot testing", "train": "training on request", "val": "validation on request"}
         counts = summary.splits
         works += [f"{use} on {counts[split]:,} videos" for split, use in uses.items() if counts.get(split)]
@@ -367,7 +370,7 @@ def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]
         lines.append(f"works: {', '.join(works) or 'nothing'}")
     value = {
         "name": diagnosis.name,
-        "role": benchmark.role,
+        "role": role_of(diagnosis.name),
         "state": diagnosis.state,
         "folder": str(diagnosis.folder) if diagnosis.folder else None,
         "missing": [part._asdict() for part in diagnosis.missing],

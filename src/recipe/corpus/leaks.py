@@ -14,8 +14,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
@@ -25,9 +26,6 @@ from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import InputError, listed
 from recipe.progress import SILENT, Progress
 from recipe.types import Example, Narration
-
-if TYPE_CHECKING:
-    from recipe.corpus.store import Corpus
 
 COPIED_CAPTIONS, COPIED_PERCENT = 3, 25
 """Fewest near-copies, and their share of the captions with words enough, that make a narration an excluded video.
@@ -360,19 +358,17 @@ def warn_unchecked(checked: Iterable[Checked], videos: str) -> None:
             _LOG.warning("whether the corpus holds videos of %s is not known: %s", videos, source.line)
 
 
-def leakage(corpus: "Corpus", exclusions: Exclusions, progress: Progress = SILENT) -> LeakReport:
-    """How much of excluded videos a corpus holds; reads its texts shard by shard.
+def leakage(corpus: Path, exclusions: Exclusions, progress: Progress = SILENT) -> LeakReport:
+    """How much of excluded videos the corpus in a folder holds; reads its texts shard by shard.
 
-    Raises CorpusError for a damaged shard.
+    Raises CorpusError for a folder that holds no corpus, and for a damaged shard.
     """
-    counted = ExclusionReport()
+    manifest, counted = layout.open_manifest(corpus), ExclusionReport()
     videos: list[str] = []
     unclear: list[tuple[str, str]] = []
     copied: list[CopiedVideo] = []
-    with progress.task("comparing captions", corpus.manifest["segments"]) as advance:
-        narrations = (
-            layout.read_narrations(corpus.folder / SHARDS / shard["name"], shard) for shard in corpus.manifest["shards"]
-        )
+    with progress.task("comparing captions", manifest["segments"]) as advance:
+        narrations = (layout.read_narrations(corpus / SHARDS / shard["name"], shard) for shard in manifest["shards"])
         for narration in chain.from_iterable(narrations):
             overlap = exclusions.compare(narration)
             counted.count(narration, overlap)
@@ -385,7 +381,7 @@ def leakage(corpus: "Corpus", exclusions: Exclusions, progress: Progress = SILEN
             advance(len(narration.segments))
     return LeakReport(
         narrations=counted.narrations,
-        captions=corpus.manifest["segments"],
+        captions=manifest["segments"],
         excluded_videos=len(exclusions.video_ids),
         videos=tuple(videos),
         unclear=tuple(unclear),

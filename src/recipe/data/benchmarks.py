@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from recipe.config.removed import removed_option
 from recipe.data.captaincook4d import ANNOTATIONS, missing_steps, read_captaincook4d
@@ -15,6 +15,7 @@ from recipe.data.egoper import ANNOTATIONS as EGOPER_ANNOTATIONS
 from recipe.data.egoper import RECIPES, additions_and_corrections, read_egoper
 from recipe.data.egoprocel import COLLECTIONS, read_egoprocel
 from recipe.data.niv import read_niv
+from recipe.data.roles import role_of
 from recipe.data.task_graphs import count_task_graphs
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -22,9 +23,6 @@ from recipe.types import SPLITS, Procedure
 
 SetAside = Mapping[str, tuple[str, ...]]
 """Video id to the entries of its annotation that are in no procedure."""
-
-Role = Literal["in-domain", "zero-shot"]
-"""What the paper does with a benchmark: train and test on it, or only test."""
 
 
 class PublishedPart(NamedTuple):
@@ -47,8 +45,6 @@ class PublishedPart(NamedTuple):
 class Benchmark:
     """A published set of annotated videos: its source, licence, files and reader."""
 
-    title: str
-    role: Role
     split: str
     """Where its training and test videos come from."""
     licence: str
@@ -72,8 +68,6 @@ class Benchmark:
 
 BENCHMARKS: dict[str, Benchmark] = {
     "coin": Benchmark(
-        title="COIN",
-        role="in-domain",
         split="official training and testing sets",
         licence="research use, including sharing and modifying",
         home="https://coin-dataset.github.io",
@@ -84,8 +78,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         published=11_827,
     ),
     "crosstask": Benchmark(
-        title="CrossTask",
-        role="in-domain",
         split="lists of Visual Planning for Assistance",
         licence="code BSD-3, no statement on the annotations; split lists CC BY-NC 4.0",
         home="https://github.com/DmZhukov/CrossTask",
@@ -103,8 +95,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         published=2_750,
     ),
     "captaincook4d": Benchmark(
-        title="CaptainCook4D",
-        role="in-domain",
         split="official, by recording, normal and erroneous ones together",
         licence="MIT",
         home="https://github.com/CaptainCook4D/annotations",
@@ -122,8 +112,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         graphs=count_task_graphs,
     ),
     "egoprocel": Benchmark(
-        title="EgoProceL",
-        role="in-domain",
         split="none published; every fifth person is held out, by a hash",
         licence="none stated on the annotations; videos under the licences of the six collections",
         home="https://sid2697.github.io/egoprocel",
@@ -135,8 +123,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         read=read_egoprocel,
     ),
     "niv": Benchmark(
-        title="NIV",
-        role="zero-shot",
         split="the 45 held-out videos of SCHEMA",
         licence="none stated",
         home="https://github.com/WenliangGuo/SCHEMA",
@@ -150,8 +136,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         published=150,
     ),
     "egoexo4d": Benchmark(
-        title="Ego-Exo4D",
-        role="zero-shot",
         split="official validation set, read as test; the test set's annotations are not published",
         licence="Ego-Exo4D licence agreement, to be signed",
         home="https://docs.ego-exo4d-data.org",
@@ -166,8 +150,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         set_aside_as="headings over steps",
     ),
     "egoper": Benchmark(
-        title="EgoPER",
-        role="zero-shot",
         split="official lists",
         licence="given on request, for research",
         home="https://github.com/robert80203/EgoPER_official",
@@ -262,7 +244,7 @@ def by_role(procedures: Iterable[Procedure]) -> tuple[list[Procedure], Counter[s
     Also returns the number of videos left out, by source.
     """
     procedures = list(procedures)
-    held_back = [BENCHMARKS[p.source].role == "zero-shot" and p.split in ("train", "val") for p in procedures]
+    held_back = [role_of(p.source) == "zero-shot" and p.split in ("train", "val") for p in procedures]
     left_out = Counter(p.source for p, held in zip(procedures, held_back, strict=True) if held)
     return [p for p, held in zip(procedures, held_back, strict=True) if not held], left_out
 

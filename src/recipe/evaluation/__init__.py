@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MEASURES = {
     "judge": "recipe.evaluation.judge.measures:RubricMeasure",
-    "proxy": "recipe.evaluation.judge.measures:ProxyMeasure",
+    "proxy": "recipe.evaluation.judge.proxy:ProxyMeasure",
     "diversity": "recipe.evaluation.diversity.scores:DiversityMeasure",
     "validity": "recipe.evaluation.validity.scores:ValidityMeasure",
     "match": "recipe.evaluation.match:MatchMeasure",

@@ -15,9 +15,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from recipe.data.roles import ROLES, in_order, role_of
 from recipe.errors import InputError
 from recipe.evaluation import measure_named
-from recipe.evaluation.measures import ALL, ROLES, Values, in_order, role_of
+from recipe.evaluation.measures import ALL, Values
 from recipe.evaluation.metrics import readings_table
 from recipe.evaluation.scoreboard.sources import ScoredFile
 from recipe.evaluation.scores import PlanId, rows_path

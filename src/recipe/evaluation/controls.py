@@ -12,10 +12,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from recipe.evaluation.metrics import CONTROL, METRICS
-from recipe.evaluation.validity.measure import Difference, PromptMeans, ScoredPlan
+from recipe.evaluation.metrics import Difference
+from recipe.evaluation.validity.measure import PromptMeans, ScoredPlan
 from recipe.planning.predictions import Prediction
-from recipe.stats import Interval, paired_interval, video_of
+from recipe.stats import paired_interval, video_of
 from recipe.text import same_goal
 from recipe.types import Example
 
@@ -77,30 +77,6 @@ def control_differences(
                 value = paired_interval(np.asarray(means.values[metric])[rows], others, goals, seed)
                 differences.append(Difference(split, system, control, metric, value))
     return tuple(differences)
-
-
-def is_beaten(value: Interval) -> bool:
-    """Whether a control is beaten: system minus control is clear of 0 and above it; not where that cannot be told."""
-    return value.sign == 1
-
-
-def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
-    """A sentence for each system that does not beat every control, and one where that cannot be told."""
-    missed: dict[tuple[str, str, bool], list[str]] = {}
-    for difference in differences:
-        if not is_beaten(difference.value):
-            value, control = difference.value, difference.baseline.removeprefix(CONTROL)
-            bounds = f" (no interval: {value.reason})" if value.reason else ""
-            if value.low is not None:
-                bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
-            key = difference.regime, difference.metric, value.sign is None
-            missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
-    return [
-        f"{system} {'may or may not beat' if untold else 'does not beat'} "
-        f"{'these controls' if len(parts) > 1 else 'this control'} on "
-        f"{METRICS.get(metric, metric)}: {'; '.join(parts)}."
-        for (system, metric, untold), parts in missed.items()
-    ]
 
 
 def _goal(example: Example) -> tuple[str, str]:

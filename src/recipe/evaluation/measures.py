@@ -19,13 +19,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from recipe.data.benchmarks import BENCHMARKS
+from recipe.data.roles import ROLES, in_order, role_of
 from recipe.errors import InputError, listed
-from recipe.evaluation.controls import control_sentences
 from recipe.evaluation.judge.plans import EMPTY, MISSING, SHORTENED, Missing
-from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, readings_table, regime_colours
+from recipe.evaluation.metrics import (
+    CONTROL,
+    METRICS,
+    Difference,
+    control_sentences,
+    metric_cell,
+    ordered_metrics,
+    readings_table,
+    regime_colours,
+)
 from recipe.evaluation.scores import READINGS, Counts, Group, PlanId, Row, Scores, read_rows
-from recipe.evaluation.validity.measure import Difference
 from recipe.models.sampling import Decoding, distinct_decodings
 from recipe.planning.prediction_files import match_predictions
 from recipe.planning.predictions import Prediction
@@ -34,8 +41,6 @@ from recipe.report.elements import NONE, Cell, Figure, Section, Table, headings,
 from recipe.stats import Interval, macro_intervals, paired_interval, video_of
 from recipe.types import Example
 
-ROLES = {"in-domain": "in-domain datasets", "zero-shot": "zero-shot datasets"}
-"""Splits of the paper's datasets, in words."""
 ALL = "all"
 """The split of every dataset, where some are none of the paper's."""
 _MISSING: dict[str, Literal[0, 1] | None] = dict(zip(READINGS, (0, None, 1), strict=True))
@@ -419,21 +424,6 @@ def example_means(values: Values) -> dict[str, dict[str, float]]:
     for plan, means in values.items():
         samples.setdefault(plan.example_id, []).append(means)
     return {name: means_of(own) for name, own in samples.items()}
-
-
-def in_order(datasets: Iterable[str]) -> list[str]:
-    """Datasets in the order of the benchmarks, others after them by name."""
-    order = {name: index for index, name in enumerate(BENCHMARKS)}
-    return sorted(datasets, key=lambda name: (order.get(name, len(order)), name))
-
-
-def role_of(dataset: str) -> str:
-    """The paper's split that a dataset is in, empty for others.
-
-    >>> role_of("niv"), role_of("my-kitchen")
-    ('zero-shot', '')
-    """
-    return BENCHMARKS[dataset].role if dataset in BENCHMARKS else ""
 
 
 def distinct_groups(scores: Scores) -> list[Group]:

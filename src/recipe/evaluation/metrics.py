@@ -1,6 +1,7 @@
-"""Metrics and training regimes as reports show them: names in words, cells of tables, colours."""
+"""Metrics and training regimes as reports show them: names in words, cells, differences, colours."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, GREY, PURPLE, SPARE, VERMILION
@@ -60,6 +61,19 @@ REWARDS = {
 """Colours of regimes whose name ends on the reward that trains or chooses, in a comparison of rewards."""
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The mean of `regime` minus `baseline` over the same prompts, with the paired interval."""
+
+    split: str
+    regime: str
+    baseline: str
+    metric: str
+    value: Interval
+    seed: int | None = None
+    """Of the one run that was compared; None for the mean over all runs of the regime."""
+
+
 def ordered_metrics(present: Iterable[str]) -> list[str]:
     """Metrics in the order of tables, unknown ones last."""
     names = dict.fromkeys(present)
@@ -110,3 +124,27 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
         known = of_reward or REGIMES.get("best" if name.startswith("best") else name)
         colours[regime] = GREY if regime.startswith(CONTROL) else known or next(spare)
     return colours
+
+
+def is_beaten(value: Interval) -> bool:
+    """Whether a control is beaten: system minus control is clear of 0 and above it; not where that cannot be told."""
+    return value.sign == 1
+
+
+def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
+    """A sentence for each system that does not beat every control, and one where that cannot be told."""
+    missed: dict[tuple[str, str, bool], list[str]] = {}
+    for difference in differences:
+        if not is_beaten(difference.value):
+            value, control = difference.value, difference.baseline.removeprefix(CONTROL)
+            bounds = f" (no interval: {value.reason})" if value.reason else ""
+            if value.low is not None:
+                bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
+            key = difference.regime, difference.metric, value.sign is None
+            missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
+    return [
+        f"{system} {'may or may not beat' if untold else 'does not beat'} "
+        f"{'these controls' if len(parts) > 1 else 'this control'} on "
+        f"{METRICS.get(metric, metric)}: {'; '.join(parts)}."
+        for (system, metric, untold), parts in missed.items()
+    ]

@@ -428,3 +428,8 @@ def add_adapter(model: PreTrainedModel, folder: str) -> None:
     from peft import PeftModel  # noqa: PLC0415 - optional
 
     PeftModel.from_pretrained(model, folder, autocast_adapter_dtype=False)
+
+
+def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:
+    """A conversation as the model reads it; `ask` opens the assistant's turn at the end."""
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))

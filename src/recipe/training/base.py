@@ -17,12 +17,13 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from torch.nn.functional import cross_entropy
-from transformers import DynamicCache, PreTrainedTokenizerBase, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import DynamicCache, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.artifacts import write_jsonl
 from recipe.config.training import BaseModelConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, MissingExtra
+from recipe.models.checkpoints import chat_text
 from recipe.models.devices import use_bf16
 from recipe.progress import SILENT, Progress
 from recipe.text import format_plan, planner_messages
@@ -272,8 +273,3 @@ def chat_template(family: str = "qwen2_5") -> str:
     if spec is None or spec.origin is None:
         raise MissingExtra("the chat template of Qwen2.5", "train")
     return (Path(spec.origin).parent / "chat_templates" / f"{family}.jinja").read_text(encoding="utf-8")
-
-
-def chat_text(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]], *, ask: bool = False) -> str:
-    """A conversation as the model reads it; `ask` opens the assistant's turn at the end."""
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=ask))

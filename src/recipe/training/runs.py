@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCardData
+from huggingface_hub.constants import REPOCARD_NAME as README
 
 import recipe
 from recipe.artifacts import (
@@ -46,7 +47,6 @@ from recipe.config.models import SamplingConfig
 from recipe.config.training import RewardTrainingSettings, TrainingSettings
 from recipe.corpus.encoder_identity import licence_note
 from recipe.errors import ConfigError, InputError
-from recipe.hub import README
 from recipe.models.sampling import Decoding, decoding_of, read_decoding
 from recipe.models.smollm2 import HUB, NAME, smollm2_identity
 from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt

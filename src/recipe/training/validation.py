@@ -302,9 +302,8 @@ def require_held_out(
             raise InputError.at(settings.examples, problem, remedy)
     if corpus is not None:
         from recipe.corpus.leaks import Exclusions, leakage, videos_of, warn_unchecked  # noqa: PLC0415 - for a corpus alone
-        from recipe.corpus.store import Corpus  # noqa: PLC0415
 
-        leaks = leakage(Corpus.open(corpus), Exclusions.of(videos_of(validation, settings.examples.name)))
+        leaks = leakage(corpus, Exclusions.of(videos_of(validation, settings.examples.name)))
         held = [
             *leaks.videos,
             *(name for name, _ in leaks.unclear),

@@ -14,10 +14,9 @@ from sqlalchemy import case, func, select
 
 from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation import measure_named
-from recipe.evaluation.controls import is_beaten
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.metrics import METRICS
+from recipe.evaluation.metrics import METRICS, is_beaten
 from recipe_apps.board.models import (
     Account,
     Heartbeat,

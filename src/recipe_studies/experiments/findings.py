@@ -6,9 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from recipe.errors import listed
-from recipe.evaluation.controls import control_sentences, is_beaten
-from recipe.evaluation.metrics import CONTROL, METRICS
-from recipe.evaluation.validity.measure import Difference
+from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences, is_beaten
 from recipe.stats import Interval
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import ExperimentConfig, TeachingConfig, VideoConfig

@@ -8,9 +8,15 @@ from typing import Literal
 
 from recipe.artifacts import write_text
 from recipe.errors import MissingExtra
-from recipe.evaluation.controls import control_sentences
-from recipe.evaluation.metrics import CONTROL, METRICS, metric_cell, ordered_metrics, regime_colours
-from recipe.evaluation.validity.measure import Difference
+from recipe.evaluation.metrics import (
+    CONTROL,
+    METRICS,
+    Difference,
+    control_sentences,
+    metric_cell,
+    ordered_metrics,
+    regime_colours,
+)
 from recipe.evaluation.validity.readings import STATUSES
 from recipe.report.elements import (
     Block,

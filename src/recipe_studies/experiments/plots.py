@@ -8,8 +8,8 @@ import numpy as np
 
 from recipe.artifacts import atomic_path, fingerprint, to_json
 from recipe.errors import InputError, MissingExtra
-from recipe.evaluation.metrics import METRICS, REWARDS, regime_colours
-from recipe.evaluation.validity.measure import Difference, PlanLengths, Reranking
+from recipe.evaluation.metrics import METRICS, REWARDS, Difference, regime_colours
+from recipe.evaluation.validity.measure import PlanLengths, Reranking
 from recipe.report.colours import DARK_GREY, GREEN, INK, MUTED
 from recipe.report.plots import DASHED, STYLE, Line, Mark, curves, intervals, name_ends, new_figure
 from recipe_studies.experiments.results import NAMES, SPLITS, Curve, Results, ValidationCurve, load_results

@@ -13,9 +13,8 @@ from recipe.config import GRPOConfig
 from recipe.corpus.store import Corpus
 from recipe.evaluation.controls import SAMPLE, control_differences
 from recipe.evaluation.match import MAIN as AGREEMENT
-from recipe.evaluation.metrics import CONTROL
+from recipe.evaluation.metrics import CONTROL, Difference
 from recipe.evaluation.validity.measure import (
-    Difference,
     PlanLengths,
     PromptMeans,
     RegimeScores,

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from recipe.artifacts import JsonObject, installed, read_json, write_jsonl
 from recipe.errors import ComputeError
-from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.validity.measure import Difference, PlanLengths, RegimeScores, Reranking
+from recipe.evaluation.metrics import METRICS, Difference
+from recipe.evaluation.validity.measure import PlanLengths, RegimeScores, Reranking
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.rows import from_json
 from recipe.stats import Interval

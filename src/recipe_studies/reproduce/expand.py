@@ -29,6 +29,7 @@ from recipe.artifacts import file_sha256, fingerprint
 from recipe.config import BaseModelConfig, ModelConfig, parse_config
 from recipe.config.planning import VidAssistConfig
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark, read_benchmarks, require_benchmarks
+from recipe.data.roles import role_of
 from recipe.errors import InputError, listed
 from recipe.perception.videos import VideoFolder
 from recipe.planning.vidassist.trace import manifest_of, trace_of
@@ -331,8 +332,8 @@ def _add_text(
     else:
         root = study.data.resolve()
         benchmarks = tuple(name for name in BENCHMARKS if find_benchmark(root, name) is not None)
-        if not any(BENCHMARKS[name].role == "in-domain" for name in benchmarks):
-            named = listed([name for name, own in BENCHMARKS.items() if own.role == "in-domain"])
+        if not any(role_of(name) == "in-domain" for name in benchmarks):
+            named = listed([name for name in BENCHMARKS if role_of(name) == "in-domain"])
             remedy = f"add one of {named}; see `recipe data list`"
             raise InputError.at(study.data, "it holds no benchmark to train on", remedy)
         _add_cut_data(stages, study, scale, root, benchmarks, *_perceived(study, root, videos))

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from recipe.artifacts import read_json, read_jsonl
-from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.examples import read_examples
+from recipe.data.roles import TITLES, role_of
 from recipe.errors import ComputeError
-from recipe.evaluation.controls import control_sentences
-from recipe.evaluation.metrics import CONTROL
+from recipe.evaluation.metrics import CONTROL, Difference, control_sentences
 from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
-from recipe.evaluation.validity.measure import Difference
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.prediction_files import read_predictions
@@ -390,13 +388,13 @@ def _controls(
 
 def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[str, list[str]]]:
     """Columns of a table of accuracies: each dataset where wanted, then each split with its datasets."""
-    order = [*WORLD_SPLITS, *BENCHMARKS]
+    order = [*WORLD_SPLITS, *TITLES]
     present = sorted(set(datasets), key=order.index)
     if per_dataset and not set(present) <= set(WORLD_SPLITS):
         yield from ((name, [name]) for name in present)
     for split in SPLITS:
         # A split of the world stands for a split of the paper; a benchmark belongs to one.
-        if held := [name for name in present if (WORLD_SPLITS.get(name) or BENCHMARKS[name].role) == split]:
+        if held := [name for name in present if (WORLD_SPLITS.get(name) or role_of(name)) == split]:
             yield split, held
 
 

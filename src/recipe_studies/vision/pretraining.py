@@ -19,12 +19,12 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import DynamicCache, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM
 
 from recipe.errors import ConfigError
-from recipe.models.checkpoints import Checkpoint, end_of_turn
+from recipe.models.checkpoints import Checkpoint, chat_text, end_of_turn
 from recipe.models.devices import use_bf16
 from recipe.models.vision import Patches, VideoProcessor, fast_vision, mrope_positions
 from recipe.progress import Advance
 from recipe.text import format_plan, planner_messages
-from recipe.training.base import chat_text, train_tokenizer
+from recipe.training.base import train_tokenizer
 from recipe.training.loop import check_gradient
 from recipe.types import Example
 from recipe.world.clips import history_steps

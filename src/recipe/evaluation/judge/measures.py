@@ -10,7 +10,6 @@ from recipe.artifacts import to_json
 from recipe.errors import ComputeError
 from recipe.evaluation.judge.llm import Judge, LlmJudge
 from recipe.evaluation.judge.plans import CONTROLS, Case, cases_of
-from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST, control_findings, read_verdicts, verdict_rows
 from recipe.evaluation.measures import Measure, example_means
@@ -131,16 +130,3 @@ class RubricMeasure(Measure):
         from recipe.evaluation.scoreboard.accuracy import accuracy_sections  # noqa: PLC0415
 
         return accuracy_sections(scores, cls)
-
-
-class ProxyMeasure(RubricMeasure):
-    """Accuracy by embeddings, for boards and validation; its scores are those of a judge."""
-
-    title = "proxy judge"
-
-    @classmethod
-    def open(cls, settings: Any, embed: Callable[[], Any], model: Any = None) -> "ProxyMeasure":
-        judge = ProxyJudge(embed(), settings.encoder)
-        opened = cls(judge.identity, judge)
-        opened.identity = to_json(judge.identity)
-        return opened

@@ -25,14 +25,15 @@ right continuation only, so a valid plan in another order is marked down: `docs/
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from recipe.artifacts import fingerprint
+from recipe.artifacts import fingerprint, to_json
 from recipe.config.models import JudgeConfig
 from recipe.evaluation.judge.llm import by_rule
+from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.plans import Case, actionable, bounded
 from recipe.evaluation.judge.verdicts import HIGHEST, Judgement
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
@@ -187,3 +188,16 @@ def _content(text: str) -> list[str]:
             endings = (end for end in _ENDINGS if word.endswith(end) and len(word) - len(end) >= 3)
             stems.append(word.removesuffix(next(endings, "")))
     return stems
+
+
+class ProxyMeasure(RubricMeasure):
+    """Accuracy by embeddings, for boards and validation; its scores are those of a judge."""
+
+    title = "proxy judge"
+
+    @classmethod
+    def open(cls, settings: Any, embed: Callable[[], Any], model: Any = None) -> "ProxyMeasure":
+        judge = ProxyJudge(embed(), settings.encoder)
+        opened = cls(judge.identity, judge)
+        opened.identity = to_json(judge.identity)
+        return opened

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from recipe.artifacts import fingerprint
-from recipe.data.benchmarks import BENCHMARKS
+from recipe.data.roles import TITLES, role_of
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
-from recipe.evaluation.measures import Measure, role_of
+from recipe.evaluation.measures import Measure
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import JUDGE, PublishedTable, published
 from recipe.evaluation.scores import Group, JudgeIdentity, Scores
@@ -23,7 +23,6 @@ _KINDS = {
     "human": "a person",
 }
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
-_TITLES = {name: benchmark.title for name, benchmark in BENCHMARKS.items()}
 
 
 def is_papers(judge: JudgeIdentity, model: str = JUDGE) -> bool:
@@ -77,7 +76,7 @@ def dataset_name(dataset: str) -> str:
     >>> dataset_name("egoexo4d"), dataset_name("my kitchen")
     ('Ego-Exo4D', 'my kitchen')
     """
-    return _TITLES.get(normal(dataset), dataset)
+    return TITLES.get(normal(dataset), dataset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +263,9 @@ def _tables(results: JudgeResults) -> list[Table]:
     for system in results.scores:
         all_plans, counts = overall(system.of("dataset")), system.overall.counts
         macro = {group.name: group.values["accuracy"] for group in system.of("split")}
-        by_dataset = {(group.name, role_of(group.name)): group.values.get("accuracy") for group in system.of("dataset")}
+        by_dataset: dict[tuple[str, str], Interval | None] = {
+            (group.name, role_of(group.name)): group.values.get("accuracy") for group in system.of("dataset")
+        }
         cells = (Cell(macro.get(split)) for split in splits)
         macro_rows.append(row(system.system, *cells, all_plans, *(getattr(counts, name) for name in _COUNTS)))
         dataset_rows.append(row(system.system, *map(by_dataset.get, datasets), all_plans))

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 
 from recipe.artifacts import JsonObject
+from recipe.data.roles import ROLES
 from recipe.errors import MissingExtra
 from recipe.evaluation import measure_named
-from recipe.evaluation.measures import ROLES
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import criterion_name, dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recipe.errors import InputError
 from recipe.evaluation.diversity.plans import PLANS
+from recipe.evaluation.metrics import Difference
 from recipe.evaluation.validity.readings import MOST_LINES, GraphPlan, PlanReader, WorldReader
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -40,19 +41,6 @@ class RegimeScores:
     prompts: int = 0
     samples: int = 0
     """Samples of each prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The mean of `regime` minus `baseline` over the same prompts, with the paired interval."""
-
-    split: str
-    regime: str
-    baseline: str
-    metric: str
-    value: Interval
-    seed: int | None = None
-    """Of the one run that was compared; None for the mean over all runs of the regime."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,10 @@ from recipe.config.models import FrameConfig
 from recipe.config.training import TrainingSettings
 from recipe.data.examples import read_training_examples
 from recipe.errors import ConfigError, InputError, listed
-from recipe.models.checkpoints import Checkpoint, end_of_turn
+from recipe.models.checkpoints import Checkpoint, chat_text, end_of_turn
 from recipe.models.local import Prompts
 from recipe.models.vision import Patches
 from recipe.text import format_plan, video_messages
-from recipe.training.base import chat_text
 from recipe.types import Example, Frames
 
 _LOG = logging.getLogger(__name__)
