@@ -407,9 +407,8 @@ def test_all_arms_start_from_the_base_after_it_has_learned_what_it_knows(model: 
     assert "data/known.jsonl" in stages["data"].outputs
     assert stages["plans-sft-known"].outputs == ("plans/base.jsonl", "plans/base-greedy.jsonl")
     for arm in ("narrations", "random", "gold"):
-        training, sampling = (stages[f"{stage}-{arm}-0"].settings for stage in ("teach", "plans"))
+        training = stages[f"teach-{arm}-0"].settings
         assert (training.config.model, training.is_external_model) == ("sft-known/model", False)
-        assert (sampling.reference, sampling.is_external_reference) == ("sft-known/model", False)
     study = study_of(config)
     assert study.start is study.arms[1]
     trained = {"covering narrations", "control: random own plan", "SFT on gold"}
@@ -475,7 +474,7 @@ def test_a_given_model_takes_the_place_of_the_base(tmp_path: Path) -> None:
     assert BASE not in stages
     training, sampling = stages["teach-r0-0"].settings, stages["plans-base"].settings
     assert (training.config.model, training.is_external_model) == ("/models/m", True)
-    assert (sampling.model.model, stages["plans-r0-0"].settings.reference) == ("/models/m", "/models/m")
+    assert (sampling.model.model, sampling.is_external_model) == ("/models/m", True)
     assert "data" in stages["teach-r0-0"].needs
     with pytest.raises(InputError, match="does not exist"):
         run_experiment(teaching(model=str(tmp_path / "nowhere")), tmp_path / "run")

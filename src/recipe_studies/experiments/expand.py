@@ -214,18 +214,12 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
             training = SelfTraining(study.self_trained, asked.prompts, seed, policy)
             needed = [CORPUS, *([] if policy is None or policy.is_external_model else [arm.folder])]
             stages.add("self-train", self_train, training, (SELF_TRAINED,), needed)
-    is_given = start is not None and start.config is None
     for arm in study.arms:
         if not arm.plans:
             continue
-        settings = replace(
-            _sampling(config, arm, sampling, config.samples), is_external_reference=is_given, reward=study.reward
-        )
+        settings = replace(_sampling(config, arm, sampling, config.samples), reward=study.reward)
         reads = [TEST, *([] if settings.is_external_model else [arm.folder])]
         reads += [CORPUS] if study.reward is not None else []
-        if start is not None and arm is not start:
-            settings = replace(settings, reference=config.model if is_given else f"{start.folder}/model")
-            reads += [] if is_given else [start.folder]
         stages.add(f"plans-{arm.name}", sample, settings, [plans.file for plans in arm.plans], reads)
     every_file = [plans.file for plans in study.plan_sets]
     for place, ranker in enumerate(study.rankers):

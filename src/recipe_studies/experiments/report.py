@@ -218,15 +218,11 @@ def _stages(run_dir: Path) -> Iterator[StageTime]:
 
 
 def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> RegimeScores:
-    """A regime's means; that of the KL is over the plans it was estimated from."""
+    """A regime's means, without those of a ranker of the base's plans alone."""
     row = summarise(split, regime, means, seed)
     for ranker in measured.study.rankers:
         if ranker.base_only:
             row.metrics.pop(ranker.name, None)
-    estimated = [[plan for plan in plans if plan.kl is not None] for plans in measured.of(split, regime).values()]
-    if all(estimated):
-        mean = mean_over_runs([prompt_means(plans) for plans in estimated])
-        row.metrics["kl"] = summarise(split, regime, mean, seed).metrics["kl"]
     return row
 
 

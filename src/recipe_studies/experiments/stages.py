@@ -35,9 +35,6 @@ from recipe_studies.experiments.study import BASE, COPIES, CORPUS, LABELS, TEST,
 if TYPE_CHECKING:
     from recipe.training.video.data import Renderer
 
-KL_SAMPLES = 2
-"""Samples of a prompt that the KL divergence is estimated from."""
-
 
 @dataclass(frozen=True, slots=True)
 class Training:
@@ -159,9 +156,6 @@ class Sampling:
     """File of the test prompts."""
     prompt: str = ""
     """What the model is asked with; empty: what it was trained with."""
-    reference: str = ""
-    """The model that the KL divergence is taken against; empty for none."""
-    is_external_reference: bool = False
     reward: RewardConfig | None = None
     """The verifier that rewards the plans, if any."""
     videos: Path | None = None
@@ -170,14 +164,12 @@ class Sampling:
 
 
 def sample(folder: Path, settings: Sampling, progress: Progress) -> None:
-    """Sample plans for every test prompt and view; estimate the KL from some of them, and reward all."""
+    """Sample plans for every test prompt and view, and reward them."""
     from recipe.corpus.store import Corpus
-    from recipe.models.local import LocalEngine
     from recipe.planning.rerank import reward_predictions
     from recipe.reward.verifier import Verifier
 
     examples = read_examples(folder / settings.prompts)
-    by_id = {example.example_id: example for example in examples}
     with ExitStack() as stack:
         opened = open_stage_model(folder, settings.model, is_external=settings.is_external_model)
         model = stack.enter_context(opened)
@@ -187,24 +179,6 @@ def sample(folder: Path, settings: Sampling, progress: Progress) -> None:
             sampling = settings.sampling.model_copy(update={"temperature": 0.0} if plans.greedy else {})
             samples = 1 if plans.greedy else settings.samples
             predictions = Planner(model, sampling, prompt).predict(examples, samples, progress, requests)
-            temperature = sampling.temperature if sampling.imitate == "none" else None
-            # Greedy plans have no density, and what an imitated checkpoint samples from is no softmax.
-            if settings.reference and temperature:
-                config = ModelConfig(model=settings.reference)
-                reference = stack.enter_context(
-                    open_stage_model(folder, config, is_external=settings.is_external_reference)
-                )
-                estimated = [row for row in predictions if row.sample < KL_SAMPLES and row.text is not None]
-                chats = [prompt.chat(by_id[row.example_id].goal, by_id[row.example_id].history) for row in estimated]
-                texts = [row.text or "" for row in estimated]
-                # log pi(plan) and log pi_base(plan), both at the temperature that the plans were sampled at.
-                likelihoods = []
-                for engine in (model.engine, reference.engine):
-                    assert isinstance(engine, LocalEngine)
-                    likelihoods.append(engine.log_likelihood(chats, texts, temperature=temperature, progress=progress))
-                keys = [(row.example_id, row.sample) for row in estimated]
-                kl = {key: own - base for key, own, base in zip(keys, *likelihoods, strict=True)}
-                predictions = [replace(row, kl=kl.get((row.example_id, row.sample))) for row in predictions]
             if settings.reward is not None:
                 verifier = Verifier(Corpus.open(folder / CORPUS), settings.reward)
                 predictions = reward_predictions(verifier, examples, predictions, progress)
