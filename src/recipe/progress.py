@@ -21,7 +21,10 @@ class Progress(Protocol):
     """Where long-running functions report what they do."""
 
     def task(self, description: str, total: int | None = None) -> AbstractContextManager[Advance]:
-        """A context manager around one piece of work of `total` units; entering it yields an `Advance`."""
+        """A context manager around one piece of work of `total` units; entering it yields an `Advance`.
+
+        With a total of 0 the description is a note, in view until it is left.
+        """
         ...
 
 
@@ -44,6 +47,10 @@ class LogLines:
 
     @contextmanager
     def task(self, description: str, total: int | None = None) -> Iterator[Advance]:
+        if total == 0:
+            self._line(description)
+            yield lambda _n: None
+            return
         began = last = time.monotonic()
         done = 0
 

@@ -75,7 +75,7 @@ def test_only_an_interval_above_zero_beats_a_control() -> None:
     )
     [sentence] = control_sentences(better + worse)
     assert "RL does not beat this control" in sentence
-    assert "x: -0.500" in sentence
+    assert "x: −0.500" in sentence
     few = control_differences(
         "t", {"RL": means("abc", [1.0] * 3)}, {"control: x": means("abc", [0.0] * 3)}, "matched_f1"
     )

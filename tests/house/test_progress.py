@@ -34,3 +34,10 @@ def test_hours_of_work_leave_some_dozens_of_lines(monkeypatch: pytest.MonkeyPatc
     lines = stream.getvalue().splitlines()
     assert lines[1:3] == ["training: 6 of 7200, 6 s", "training: 12 of 7200, 12 s"]
     assert 30 < len(lines) < 80
+
+
+def test_a_note_has_one_line_and_is_never_done() -> None:
+    stream = io.StringIO()
+    with LogLines(stream, every=0).task("3 prompts left out", total=0):
+        pass
+    assert stream.getvalue() == "3 prompts left out\n"

@@ -6,6 +6,7 @@ from itertools import cycle
 
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, GREY, PURPLE, SPARE, VERMILION
 from recipe.report.elements import Cell, Table, headings, row
+from recipe.report.numbers import format_signed
 from recipe.stats import Interval
 
 METRICS: dict[str, str] = {
@@ -131,17 +132,26 @@ def is_beaten(value: Interval) -> bool:
     return value.sign == 1
 
 
+def difference_text(value: Interval, digits: int = 3) -> str:
+    """A difference with its bounds, or with the reason why it has none.
+
+    >>> difference_text(Interval(-0.25, -0.5, 0.0)), difference_text(Interval(0.1, reason="one goal"), 1)
+    ('−0.250 [−0.500, 0.000]', '+0.1 (no interval: one goal)')
+    """
+    bounds = f" (no interval: {value.reason})" if value.reason else ""
+    if value.low is not None and value.high is not None:
+        bounds = f" [{format_signed(value.low, digits)}, {format_signed(value.high, digits)}]"
+    return format_signed(value.mean, digits) + bounds
+
+
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
     """A sentence for each system that does not beat every control, and one where that cannot be told."""
     missed: dict[tuple[str, str, bool], list[str]] = {}
     for difference in differences:
         if not is_beaten(difference.value):
             value, control = difference.value, difference.baseline.removeprefix(CONTROL)
-            bounds = f" (no interval: {value.reason})" if value.reason else ""
-            if value.low is not None:
-                bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
             key = difference.regime, difference.metric, value.sign is None
-            missed.setdefault(key, []).append(f"{control}: {value.mean:+.{digits}f}{bounds}")
+            missed.setdefault(key, []).append(f"{control}: {difference_text(value, digits)}")
     return [
         f"{system} {'may or may not beat' if untold else 'does not beat'} "
         f"{'these controls' if len(parts) > 1 else 'this control'} on "

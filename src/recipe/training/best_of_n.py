@@ -132,11 +132,11 @@ def train_best_of_n(
             require_held_out(config.validation, config.examples, examples, config.corpus)
         if config.min_coverage is not None:
             everything, examples = examples, covered_examples(config, scorer, examples, run)
-            stack.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
+            stack.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered", 0))
 
         def on_finding(finding: Finding) -> None:
             _LOG.warning("%s: %s", run.folder.name, finding.sentence)
-            stack.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
+            stack.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}", 0))
 
         rounds = Rounds(config, policy, examples, scorer, run, log, on_finding, progress, measure)
         try:

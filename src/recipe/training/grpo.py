@@ -125,7 +125,7 @@ def train_grpo(
         def on_finding(finding: Finding) -> None:
             _LOG.warning("%s: %s", run.folder.name, finding.sentence)
             # In view until the run ends.
-            shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}"))
+            shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}", 0))
 
         ends = [*end_tokens(policy.model.generation_config, policy.tokenizer), policy.tokenizer.pad_token_id]
         reward = RewardFunction(config, scorer, run, on_finding, policy.tokenizer, ends)
@@ -136,7 +136,7 @@ def train_grpo(
         if config.min_coverage is not None:
             everything = examples
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
-            shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered"))
+            shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered", 0))
         trainer = grpo_trainer(config, policy, examples, reward, run, source)
         validation = None
         if config.validation is not None:
