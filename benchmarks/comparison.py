@@ -6,12 +6,14 @@
 CONFIG is a study; without it the settings of `recipe demo`. The study runs once for each seed, in RUNS/seed-SEED: data,
 base and training have that seed. Finished stages are skipped. With variants it runs once for each of these instead, in
 RUNS/NAME, with what it sets.
+--earlier names a result of the same study: its seeds stand in the new one, with their commit and machine.
 Differences are paired by prompt, with 95% intervals over goals: each regime against the base, greedy plans against its
 greedy plans, and what else the study compares. The mean over the seeds has an interval over bases, by Student's t. Of
 the first seed the result also holds what the report begins with, for the README (docs/results.py).
 """
 
 import argparse
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +39,8 @@ from recipe_studies.experiments.study import BASE, COPIES, GREEDY
 
 MEAN = "mean, interval over bases"
 LEVEL = 0.05
+Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Rows of columns by name, of each measure."""
 Gaps = Mapping[tuple[str, str], Mapping[str, Any]]
 """Rows of differences by regime and baseline."""
 
@@ -81,7 +85,7 @@ def means_of(studies: dict[str, Results], split: str, metric: str) -> dict[str, 
     return {name: {MEAN: over_bases(means[name])} | row for name, row in rows.items()}
 
 
-def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any] | str]:
+def page_body(tables: Tables) -> list[dict[str, Any] | str]:
     """What a page shows of the tables of a result, which hold a measure and its differences in turns.
 
     The first has a row for each regime: its samples and greedy plans, and their gains over the base's. Over bases these
@@ -139,6 +143,30 @@ def page_body(tables: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dic
     return [table(plans, "plans", title), *([table(rivals, "difference")] * bool(rivals)), *(note * bool(p))]
 
 
+def joined(earlier: Tables, tables: Tables) -> Tables:
+    """The tables of an earlier result with the seeds of this one added, and the means over all of them.
+
+    Raises ValueError where both hold a seed, or where they hold other measures.
+    """
+    if [where for where in earlier if where in tables] != [*tables]:
+        raise ValueError(f"the earlier result holds {', '.join(earlier)}, this study {', '.join(tables)}")
+    result: dict[str, dict[str, dict[str, Any]]] = {}
+    for where, now in tables.items():
+        before, rows = earlier[where], result.setdefault(where, {})
+        for name in (*before, *(name for name in now if name not in before)):
+            columns = [(key, cell) for side in (before, now) for key, cell in side.get(name, {}).items() if key != MEAN]
+            seeds = dict(columns)
+            if len(seeds) < len(columns):
+                raise ValueError(f"{where}, {name}: both results hold one seed; run another")
+            rows[name] = {MEAN: over_bases([value_of(cell) for cell in seeds.values()])} | seeds
+    return result
+
+
+def value_of(cell: Any) -> float:
+    """The mean that a column holds: of an interval, or of "0.611, 3.7 steps"."""
+    return float(cell.partition(",")[0]) if isinstance(cell, str) else float(to_json(cell)["mean"])
+
+
 def p_values(differences: Mapping[str, Gaps]) -> dict[tuple[str, str, str], float]:
     """Two-sided p of each difference over three bases or more, by the Student's t of its interval.
 
@@ -176,6 +204,7 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], metavar='"NAME: KEY=VALUE, ..."')
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--title", help="of the result")
+    parser.add_argument("--earlier", type=Path, metavar="RESULT.json")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, which proves nothing")
     add_json(parser, "studies-demo")
     asked = parser.parse_args()
@@ -194,28 +223,37 @@ def main() -> None:
             print(f"{name}: {run / 'report.html'}", flush=True)
     first = next(iter(studies.values()))
     metrics = [first.main_metric(), *(["proxy"] if any("proxy" in row.metrics for row in first.scores) else [])]
-    tables: dict[str, dict[str, dict[str, Any]]] = {}
+    tables: dict[str, Any] = {}
     for split in first.splits():
         for metric in metrics:
             where = f"{SPLITS.get(split, split)}{f', {METRICS[metric]}' if len(metrics) > 1 else ''}"
             tables[where] = means_of(studies, split, metric)
             tables[f"{where}, differences"] = rows_of(studies, split, metric)
+    earlier = json.loads(asked.earlier.read_text(encoding="utf-8")) if asked.earlier else None
+    if earlier is not None:
+        tables = dict(joined({name: earlier["values"][name] for name in tables}, tables))
     stages = {stage.name: {"seconds": stage.seconds, "of which": stage.detail} for stage in first.stages}
     for title, rows in (*tables.items(), ("stages of the first run", stages)):
         shown = table(rows, "stage" if rows is stages else "regime", title=title)
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
     values: dict[str, Any] = tables | {"stages": stages}
-    if first.opening is not None:
+    if earlier is not None:
+        values = earlier["values"] | tables
+    elif first.opening is not None:
         main = first.main_metric()
         values |= {"opening": to_json(first.opening), "curves": curves_hash(first)}
         values["scores"] = to_json([replace(row, metrics={main: row.metrics[main]}) for row in first.scores])
         values["differences"] = to_json([row for row in first.differences if row.metric == main])
+    earlier_note = []
+    if earlier is not None:
+        seeds = [column for column in next(iter(earlier["values"][next(iter(tables))].values())) if column != MEAN]
+        earlier_note = [f"{', '.join(seeds)}: commit {earlier['commit']}, {earlier['machine']}."]
     write_result(
         asked.json,
         values,
         title=asked.title or f"The demo with {asked.seeds} seeds",
         guide="studies.md",
-        body=page_body(tables),
+        body=[*page_body(tables), *earlier_note],
         partial=asked.quick,
     )
 

@@ -1,6 +1,6 @@
 """Verify or label: what the same corpus is worth to either, by how near its narrations are to lists of steps.
 
-    python benchmarks/crossing.py RUNS [--seeds 3] [--cleaned 0 0.3 0.6 1] [--controls RUNS] [--figure FILE]
+    python benchmarks/crossing.py RUNS [--seeds 3] [--cleaned 0 0.3 0.6 1] [--set KEY=VALUE] [--controls RUNS]
 
 `configs/crossing.toml` runs for each seed, which is a base with data and errors of its own, and for each value of
 `source.clean`, in RUNS/clean-VALUE-seed-SEED; finished runs are kept. Those of `configs/controls.toml`, where
@@ -106,6 +106,8 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cleaned", type=float, nargs="+", default=[0, 0.3, 0.6, 1])
+    parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--title", default="Verify or label", help="of the result")
     parser.add_argument("--controls", type=Path, help="runs of configs/controls.toml")
     parser.add_argument("--figure", type=Path, help="an SVG")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, which proves nothing")
@@ -120,7 +122,7 @@ def main() -> None:
             if cleaned == 0 and asked.controls is not None:
                 run = asked.controls / f"seed-{seed}"
             else:
-                changes = [f"seed={seed}", f"source.clean={cleaned:g}"]
+                changes = [*asked.changes, f"seed={seed}", f"source.clean={cleaned:g}"]
                 run_experiment(load_experiment(CONFIG, quick=asked.quick, changes=changes), run, None, SILENT)
             studies.setdefault(cleaned, []).append(load_results(run / "report.json"))
             plain.append(plain_lines(run))
@@ -161,7 +163,7 @@ def main() -> None:
             print(
                 "", part.get("title", ""), *("  ".join(cells) for cells in [part["columns"], *part["rows"]]), sep="\n"
             )
-    write_result(asked.json, values, title="Verify or label", guide="studies.md", body=body, partial=asked.quick)
+    write_result(asked.json, values, title=asked.title, guide="studies.md", body=body, partial=asked.quick)
 
 
 if __name__ == "__main__":

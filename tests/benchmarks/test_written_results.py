@@ -165,3 +165,17 @@ def test_a_star_survives_the_correction_for_many_differences(common: ModuleType)
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8")) <= 8_000
+
+
+def test_seeds_of_an_earlier_result_are_joined_once(common: ModuleType) -> None:
+    comparison = importlib.import_module("comparison")
+    shown = {"score": {"base": {comparison.MEAN: 9.0, "seed 0": "0.500, 3.7 steps", "seed 1": "0.300, 4.0 steps"}}}
+    new = {"score": {"base": {"seed 2": "0.100, 2.0 steps"}, "new arm": {"seed 2": Interval(0.25, 0.2, 0.3)}}}
+    rows = comparison.joined(shown, new)["score"]
+    assert [*rows["base"]] == [comparison.MEAN, "seed 0", "seed 1", "seed 2"]
+    assert rows["base"][comparison.MEAN] == comparison.over_bases([0.5, 0.3, 0.1])
+    assert rows["new arm"][comparison.MEAN].mean == 0.25
+    with pytest.raises(ValueError, match="both results hold one seed"):
+        comparison.joined(shown, {"score": {"base": {"seed 1": "0.200, 3.0 steps"}}})
+    with pytest.raises(ValueError, match="the earlier result holds"):
+        comparison.joined(shown, {"f1": {}})
