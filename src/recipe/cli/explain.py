@@ -124,6 +124,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     """An explanation with `narrations` of its narrations."""
     from recipe.explain.explain import in_words, parts, when
     from recipe.explain.opposites import says_opposite
+    from recipe.report.numbers import format_signed
 
     yield Text(f"{explanation.goal}, {after(explanation.history)}", "bold")
     yield from in_words(explanation)
@@ -134,11 +135,13 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     yield values
 
     # One row a step: what it adds, how many narrations about the task match it, and its segment in the best narration.
+    # A reward without a pool, such as a function, has only the first of these.
     best = explanation.best
     where = f"in {best.narration.video_id}" if best else "segment"
     # Where there is little room, the texts need that of the bars.
     bars = ("",) if out.width >= _WIDE else ()
-    table = Table("", "step", "adds", *bars, "told", "similar", "time", where, box=None, padding=(0, 1))
+    found = ("told", "similar", "time", where) if explanation.narrations else ()
+    table = Table("", "step", "adds", *bars, *found, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)
@@ -146,18 +149,18 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
         name = f"h{number}" if step.in_history else str(number - history)
         adds, bar = "", Text()
         if step.contribution is not None:
-            adds, colour = f"{step.contribution:+.3f}", "green" if step.contribution > 0 else "red"
-            if adds[1:] == "0.000":
+            adds, colour = format_signed(step.contribution, 3), "green" if step.contribution > 0 else "red"
+            if adds == "0.000":
                 adds, colour = "nothing", "dim"
             bar = Text("━" * (round(_BAR * abs(step.contribution) / longest) if longest else 0), colour)
-        similarity, time, segment = "", "", Text("unmatched" if explanation.narrations else "", "dim")
+        similarity, time, segment = "", "", Text("unmatched", "dim")
         if ground is not None and ground.segment is not None and ground.similarity is not None:
             similarity, time = f"{ground.similarity:.2f}", when(ground.segment) or "untimed"
             segment = Text(ground.segment.text)
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
-        matched = f"{step.matched_in}/{len(explanation.about)}" if explanation.narrations else ""
-        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), matched, similarity, time, segment)
+        told = (f"{step.matched_in}/{len(explanation.about)}", similarity, time, segment) if found else ()
+        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *told)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

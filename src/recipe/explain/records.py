@@ -10,6 +10,7 @@ from recipe.config.reward import RewardConfig
 from recipe.data.narrations.drafts import web_address
 from recipe.errors import InputError
 from recipe.report.html import notebook_table
+from recipe.report.numbers import format_signed
 from recipe.reward.coverage import PromptCoverage
 from recipe.types import Narration, Reward, Segment
 
@@ -223,7 +224,7 @@ class Explanation:
         rows = [
             (
                 step.text,
-                f"{step.contribution or 0.0:+.3f}",
+                format_signed(step.contribution or 0.0, 3),
                 f"{step.matched_in}/{len(self.about)}",
                 ground.segment.text if ground is not None and ground.segment is not None else "",
             )
