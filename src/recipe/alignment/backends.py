@@ -42,6 +42,7 @@ def available() -> tuple[str, ...]:
 
 def load(name: str = "auto") -> Backend:
     """The backend of that name; `auto` takes the fastest available. Raises InputError, MissingExtra."""
+    # By what is installed, never by a failed run: a broken kernel must not hide behind the slower reference.
     if name == "auto":
         name = available()[0]
     if name not in BACKENDS:

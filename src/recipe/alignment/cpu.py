@@ -27,6 +27,7 @@ def compiled(function: Kernel) -> Kernel:
     The machine code is kept in this or the user's cache folder, whichever can be written.
     """
     try:
+        # The numpy model divides without a check for 0, whose branch would keep loops from being vectorised.
         return cast(Kernel, numba.njit(nogil=True, error_model="numpy", cache=True)(function))
     except RuntimeError:  # Numba's answer to a read-only installation without a writable home.
         return cast(Kernel, numba.njit(nogil=True, error_model="numpy")(function))

@@ -67,9 +67,9 @@ def monotone_coverage(W: ArrayLike) -> float:
         for k in range(L):
             # D[0, .] = 0, so that the first step may begin at any segment without a price.
             best = max(best, D[i - 1, k])
-            D[i, k] = W[i - 1, k] + best
+            D[i, k] = W[i - 1, k] + best  # Eq. 3
     # Divided by M, so that sequences of different lengths are ranked on one scale.
-    return float(D[M].max() / M)
+    return float(D[M].max() / M)  # Eq. 4
 
 
 def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
@@ -93,7 +93,7 @@ def needleman_wunsch(W: ArrayLike, gap: float = GAP) -> Alignment:
     F[0, :] = np.arange(L + 1) * gap
     for i in range(1, M + 1):
         for k in range(1, L + 1):
-            F[i, k] = max(F[i - 1, k - 1] + W[i - 1, k - 1], F[i - 1, k] + gap, F[i, k - 1] + gap)
+            F[i, k] = max(F[i - 1, k - 1] + W[i - 1, k - 1], F[i - 1, k] + gap, F[i, k - 1] + gap)  # Eq. 5
 
     # Back from (M, L). Each cell repeats the sum that filled the table, so that equality is exact.
     i, k = M, L

@@ -53,6 +53,7 @@ class Bert:
         pooling = json.loads((folder / modules[1]["path"] / "config.json").read_text(encoding="utf-8"))
         modes = [name for name, value in pooling.items() if name.startswith("pooling_mode_") and value]
         normalizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["normalizer"]
+        # All that is computed below: a model that differs in one of these would get wrong vectors without an error.
         expected = (
             config["model_type"] == "bert"
             and config["hidden_act"] == "gelu"
@@ -91,6 +92,7 @@ class Bert:
         for index in range(config["num_hidden_layers"]):
             layer = f"encoder.layer.{index}"
             read = [_pair(weights, f"{layer}.attention.self.{name}") for name in ("query", "key", "value")]
+            # Query, key and value come from one product.
             joined = tuple(torch.cat(parts) for parts in zip(*read, strict=True))
             self._layers.append((joined, *(_pair(weights, f"{layer}.{name}") for name in _AFTER_ATTENTION)))
 
@@ -147,6 +149,7 @@ class Bert:
             inner = functional.gelu(functional.linear(states, *wider))
             states = self._norm(functional.linear(inner, *narrower) + states, last_norm)
 
+        # The mean in float32, whatever the layers were computed in.
         states = states.float()
         vectors = []
         for start, stop, count in groups:

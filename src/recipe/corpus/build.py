@@ -188,6 +188,7 @@ def build_corpus(
         shards, read, files = _stage(() if compared else narrations, output, config, origin, progress, compared)
         missing = [index for index in range(len(shards)) if not (output / SHARDS / shard_name(index)).is_dir()]
         if missing:
+            # A finished corpus without one of its shards is a build under way again.
             if not (output / PLAN).exists():
                 write_json(output / PLAN, plan)
             left = sum(shards[index]["segments"] for index in missing)
@@ -313,6 +314,7 @@ def _stage(
     in a new folder.
     """
     record = next((path for path in (output / STAGED, output / MANIFEST) if path.is_file()), None)
+    # Before they are read: a file that changes meanwhile is then found.
     before = [] if origin is None else [_digest(path) for path in origin.files]
     if record is not None:
         values = read_json(record)
@@ -331,6 +333,7 @@ def _stage(
         read = None if origin is None else origin.report()
         if origin is not None:
             write_json(output / INPUTS, _inputs_file(config, files))
+        # Last: without this record the next run reads and stages everything again.
         write_json(output / STAGED, {"shards": shards, "read": read})
     except BaseException:
         for name in (STAGING, INPUTS, PLAN):
@@ -448,6 +451,7 @@ def _content(batch: Sequence[Narration]) -> str:
     for narration in batch:
         spoken = [[segment.text, segment.start, segment.end] for segment in narration.segments]
         values = [narration.video_id, narration.title, narration.source, spoken]
+        # Left out where there is none, so that narrations without addresses have one hash in every format.
         line = json.dumps(values if narration.url is None else [*values, narration.url], ensure_ascii=False)
         try:
             digest.update(f"{line}\n".encode())
@@ -507,6 +511,7 @@ def _digest(path: Path, *, contents: bool = False) -> str:
 
 def _inputs_file(config: CorpusConfig, files: list[InputRecord] | None) -> JsonObject:
     """The content of `inputs.json`: the files that were read, and the encoder's settings."""
+    # Neither the device nor the size of a batch is part of an encoder's identity.
     return {"encoder": config.encoder.model_dump(exclude={"batch_size", "device"}), "files": files}
 
 

@@ -439,6 +439,7 @@ def _conclude(
     values["id"] = corpus_id(values)
     earlier = folder / EARLIER / f"{before['id']}.json"
     earlier.parent.mkdir(exist_ok=True)
+    # Of a change that was killed before it replaced the manifest.
     earlier.unlink(missing_ok=True)
     # The same file under a second name, so that its locks stay; a file system without links has no such readers.
     with suppress(OSError):

@@ -114,6 +114,7 @@ def _write_shard(output: Path, name: str, embeddings: NDArray[np.float16], offse
             (partial / table).write_bytes((staged / table).read_bytes())
         for file, array in ((EMBEDDINGS, embeddings), (CODES, codes), (BOUNDS, bounds)):
             write_array(partial / file, array)
+        # Before the shard appears under its name: a finished shard always has its record.
         write_json(staged / RECORD, file_records(partial))
 
 

@@ -94,6 +94,7 @@ def _word_vector(word: str, dimension: int) -> NDArray[np.float32]:
     grams = [padded[start : start + size] for size in _NGRAMS for start in range(len(padded) - size + 1)]
     vector = np.zeros(dimension, dtype=np.float32)
     for feature, weight in [(word, 1.0), *((gram, len(grams) ** -0.5) for gram in grams)]:
+        # Signed feature hashing (Weinberger et al., ICML 2009): the lowest bit is the sign, the others the coordinate.
         code = zlib.crc32(feature.encode())
         vector[(code >> 1) % dimension] += weight if code & 1 else -weight
     norm = float(np.linalg.norm(vector))

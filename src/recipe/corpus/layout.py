@@ -395,6 +395,7 @@ class HeldManifest:
             except OSError:
                 self.manifest = open_manifest(folder)  # which tells why it cannot be opened
                 continue  # a change has just put it there
+            # Closing the file gives up its lock.
             released = weakref.finalize(self, os.close, descriptor)
             with suppress(OSError):  # a file system without locks: its readers are not waited for
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -194,6 +194,7 @@ def read_checksums(text: str, origin: str) -> dict[str, str]:
             problem, remedy = "the line is no checksum and name of a file", "publish the corpus again"
             raise InputError.at(origin, problem, remedy, line=number)
         name = match[2]
+        # No name may lead out of the folder; on Windows a colon or a backslash could.
         inside = all(part and not part.startswith(".") for part in name.split("/"))
         if not inside or not name.isprintable() or "\\" in name or ":" in name:
             problem = f"{name!r} is no file inside the release"
@@ -245,6 +246,7 @@ def _blocks(store: Any, name: str, start: int = 0) -> Generator[bytes, None, Non
             while block := stream.read(_BLOCK):
                 yield block
         return
+    # Ranges count the bytes of the file itself: an answer that is compressed on the way has others.
     headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
     with store.stream("GET", quote(name), headers=headers) as answer:
         if answer.status_code == 404:
@@ -287,6 +289,7 @@ def _receive(store: Any, source: str, work: Path, name: str, record: FileRecord,
             size += len(block)
         advance(min(size, most))
         with closing(_blocks(store, name, size)) as blocks:
+            # At most one block beyond the size on record: a server that sends without end is left.
             while size <= most:
                 with reached(source):
                     block = next(blocks, b"")
@@ -302,6 +305,7 @@ def _receive(store: Any, source: str, work: Path, name: str, record: FileRecord,
     else:
         problem = f"has {'more' if size > most else 'fewer'} than {most} bytes"
     if problem:
+        # Deleted, because the next run would go on from a part that is wrong.
         part.unlink()
         raise CorpusError(f"{source}/{name}: the file {problem}; pull again, which repeats only this file.")
     part.rename(work / name)
@@ -379,6 +383,7 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
     arrived = {name: sha256 for name, sha256 in arrived.items() if name not in missing}
     if missing or finished != texts[SUMS]:
         put(MANIFEST, texts[MANIFEST])  # first, so that a release under way tells of which corpus it is
+        # In this order, so that at every moment some list says what has arrived.
         if finished is not None:
             put(SENT, _lines(arrived))
             with reached(target):
@@ -391,6 +396,7 @@ def _send(folder: Path, target: str, manifest: Manifest, texts: Mapping[str, str
                     arrived |= {name: record["sha256"] for name, record in parts.items()}
                     put(SENT, _lines(arrived))
         put(README, texts[README])
+        # Last: a release without it is not finished.
         put(SUMS, texts[SUMS])
     with reached(target):
         if store.exists(SENT):

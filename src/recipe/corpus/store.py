@@ -416,6 +416,7 @@ def best_matches(W: NDArray[np.float32]) -> list[StepMatch]:
     [StepMatch(step=0, segment=1, similarity=1.0), StepMatch(step=1, segment=2, similarity=0.75)]
     """
     D = np.array(W, dtype=np.float64)
+    # D[i, k] = W[i, k] + max of D[i - 1, k'] over k' <= k (Eq. 3 of the paper).
     for i in range(1, len(D)):
         D[i] += np.maximum.accumulate(D[i - 1])
     matches = []

@@ -109,6 +109,7 @@ class ThreadBatcher(Generic[Item, Result]):
             call.future.set_result([])
             return call.future
         with self._changed:
+            # The window runs from the first call that waits, so that a stream of later ones does not put it off.
             if not self._clients:
                 self._since = time.monotonic()
             own = self._clients.setdefault(client, _Client(self._turn))
@@ -169,6 +170,7 @@ class ThreadBatcher(Generic[Item, Result]):
                     left = sum(own for _, _, own in call.left)
                     fits = len(call.left) <= self._largest and left <= self._heaviest
                     pieces = call.take(items, weight, first=not batch, whole=fits and bool(batch))
+                    # The batch ends here: if smaller calls of others went on filling it, this one might wait for ever.
                     if not pieces:
                         break
                     batch.append((call, pieces))

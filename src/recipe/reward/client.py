@@ -29,7 +29,9 @@ class ServiceClient(HttpClient):
     """
 
     server = "reward service"
+    # A full queue, a proxy without its server, a service that starts or stops, a request whose time was over.
     retried = frozenset({429, 502, 503, 504})
+    # The batch of a scorer that died fails, and succeeds once it has restarted; a prompt that always fails must end.
     most_tries = {"compute_failed": 4}  # noqa: RUF012 - read only
     unavailable = ServiceUnavailable
 
@@ -54,6 +56,7 @@ class ServiceClient(HttpClient):
 
         Raises ServiceUnavailable where the service does not answer, and the failure of a group that is alone.
         """
+        # `outcomes_of` comes back here with one group, and makes what it raises the outcome of its plans.
         if len(groups) == 1:
             return [self._score(groups[0])]
         with ThreadPoolExecutor(self._concurrency) as pool:

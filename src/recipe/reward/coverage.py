@@ -201,6 +201,7 @@ class CorpusCoverage:
         texts = sorted({text for steps in searches for text in steps})
         vectors = dict(zip(texts, self._embed(texts), strict=True)) if texts else {}
         stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
+        # One more than is needed, because the prompt's own video may be among them.
         hits = dict(zip(searches, self._corpus.search_batch(stacks, RANKS + 1), strict=True))
         for prompt in prompts:
             rankings = (hits[steps] for steps in (prompt.goals, prompt.history) if steps)

@@ -483,6 +483,7 @@ class GroundedMethod(Method):
             own = list(dict.fromkeys(self.texts(group)))
             column = {text: number for number, text in enumerate(own)}
             history, *plans = ([column[step] for step in steps] for steps in (group.history, *group.plans))
+            # The goal is the first of the texts, column 0.
             h = [0, *history] if group.goal.strip() else history
             x = X[np.array([index[text] for text in own], np.intp)]
             b = np.array([floors[text] for text in own], np.float32)

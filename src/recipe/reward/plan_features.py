@@ -100,11 +100,13 @@ def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], position
     support, time = (column.tolist() for column in _support_and_time(alignment))
     floors, places = alignment.floors.tolist(), positions.tolist()
     N = alignment.precedence
+    # O of the grounded reward, pair by pair.
     votes = ((N - N.T) / (N + N.T + 1.0)).tolist()
     within = alignment.vectors[h] @ alignment.vectors[h].T
     goal_done = fmean(within[0, first:].tolist())
     level = fmean(support[step] for step in done) + _EVEN
     reached = max(time[step] for step in done)
+    # At the pace so far: the steps done, by what is left of a narration's time over what has passed of it.
     left = len(done) * (1.0 - min(max(reached, 0.05), 0.95)) / min(max(reached, 0.15), 0.95)
     floor, place = (fmean(values[step] for step in done) for values in (floors, places))
 

@@ -82,6 +82,7 @@ class Nets:
         """What each number [49] of one plan adds to f: its distance from the mean times the slope of the nets there."""
         x = self.standardised(numbers)
         below, above = self._layers(x[None, None])
+        # Backwards through both layers; the derivative of tanh is 1 - tanh^2.
         back = (1.0 - above**2) * self.last.transpose(0, 2, 1)
         back = (back @ self.second.transpose(0, 2, 1)) * (1.0 - below**2)
         slopes = back @ self.first.transpose(0, 2, 1) + self.linear.transpose(0, 2, 1)
@@ -207,6 +208,7 @@ class SelfTrained:
             data = (folder / WEIGHTS).read_bytes()
             if hashlib.sha256(data).hexdigest() != card["sha256"]:
                 raise ValueError("its bytes are not those that were written")
+            # No pickles: a folder from elsewhere must not run code.
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 held = {name: np.asarray(arrays[name], np.float64) for name in arrays.files}
             positions = PositionModel(held.pop("places"))
@@ -304,18 +306,22 @@ def train_nets(
         "last": HIDDEN,
         "linear": count,
     }
+    # U(-1, 1) / sqrt(inputs), for biases too, as torch.nn.Linear begins.
     p = {name: random.uniform(-1.0, 1.0, (SEEDS, *shape)) / np.sqrt(inputs[name]) for name, shape in shapes.items()}
     moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in p.items()}
     for step in range(STEPS):
+        # By the inverse of the cumulative shares, of which rounding may leave the last one below 1.
         pairs = np.minimum(np.searchsorted(up_to, random.random((SEEDS, _BATCH))), len(weight) - 1)
         x = np.concatenate([side[pairs] for side in scaled], axis=1)
         below = np.tanh(x @ p["first"] + p["first_bias"])
+        # Inverted dropout: the units kept are scaled up here, so that nothing is scaled when the nets are used.
         kept = (random.random(below.shape) >= _DROPPED) / (1.0 - _DROPPED)
         dropped = below * kept
         above = np.tanh(dropped @ p["second"] + p["second_bias"])
         value = (above @ p["last"] + x @ p["linear"])[..., 0]
 
         difference = np.clip(value[:, :_BATCH] - value[:, _BATCH:], -50.0, 50.0)
+        # The slope of log(1 + exp(-difference)), the loss of a pair in the model of Bradley and Terry (1952).
         slope = -weight[pairs] / (1.0 + np.exp(difference)) / _BATCH
         out = np.concatenate([slope, -slope], axis=1)[..., None]
         back = (out @ p["last"].transpose(0, 2, 1)) * (1.0 - above**2)

@@ -46,9 +46,9 @@ LEVEL_STEPS = 8
 is time for more steps."""
 LEVEL_ERRORS = 2.0
 """Standard errors that the median of these steps must lie above the usual level."""
-_MEDIAN = 1.2533
+_MEDIAN = 1.2533  # sqrt(pi / 2)
 """Standard error of a median in those of a mean, under Gaussian noise."""
-_NORMAL_SPREAD = 1.4826
+_NORMAL_SPREAD = 1.4826  # 1 / Phi^-1(3/4)
 """Standard deviation in medians of the absolute values, under Gaussian noise."""
 _MOST_CORRELATED = 0.9
 """Correlation between neighbouring steps that is assumed at most."""
@@ -243,6 +243,7 @@ def word_payments(records: Sequence[CompletionRecord]) -> Payments:
         rows = [(("", ""), 0.0, float(totals @ totals))]
         for word in frozenset().union(*spoken) - frozenset.intersection(*spoken):
             holds = np.array([word in words for words in spoken])
+            # Totals are centred already, so that their sum over the plans with the word is the covariance.
             rows.append(((word, goal), float(totals[holds].sum()), len(group) * float(holds.var())))
         for key, covariance, variance in rows:
             before = earned.get(key, (0.0, 0.0))
@@ -410,6 +411,7 @@ class Watchdog:
             now = float(np.median(values[-LEVEL_STEPS:])) if len(values) >= LEVEL_STEPS else -np.inf
             if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LEVEL_STEPS):
                 held[name] = Evidence(now, now)
+        # A policy that never ends its turn is certain at once, whatever the steps before it were.
         if self.steps[-1].clipped == 1:
             held["clipped"] = Evidence(1.0, 1.0)
         paid = self._paid_word()
@@ -471,6 +473,7 @@ def standard_error(values: Series, count: int) -> float:
         return 0.0
     pairs = kept[1:] & kept[:-1]
     between = float(d[1:][pairs] @ d[:-1][pairs]) / max(int(pairs.sum()), 1) / spread
+    # From the correlation -(1 - p) / 2 of the differences; pulled to 0 where few of them tell it.
     p = min(max(1 + 2 * between, 0.0), _MOST_CORRELATED) * len(d) / (len(d) + 10)
     variance = spread / (2 * (1 - p)) * (1 + p) / (1 - p)
     return _MEDIAN * float(np.sqrt(variance / count))

@@ -83,6 +83,7 @@ def encode_shards(
                     f"the cluster has no room for one worker of {workers.cpus:g} CPUs and {gpus:g} GPUs: it has {has}."
                 )
 
+        # A block a shard, so that a worker takes one number at a time.
         numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         numbers.context.execution_no_progress_timeout_s = -1  # a shard may take an hour
         numbers.context.enable_progress_bars = False

@@ -200,6 +200,7 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
         Raises InputError as `Index.search`, and ComputeError, naming the shards, where some could not be searched:
         there is no answer from a part of the corpus.
         """
+        # Put once for all actors, which read it from the memory of their machine.
         shared = ray.put(list(queries))
         answers = self._ask([actor.search.remote(shared, k) for actor in self._actors])
         return [merge(results, k) for results in zip(*answers, strict=True)]
@@ -248,6 +249,7 @@ def balanced(sizes: Sequence[int], parts: int) -> list[range]:
     >>> balanced([5, 1, 1, 1, 4], 3)
     [range(0, 1), range(1, 4), range(4, 5)]
     """
+    # Bisection of the largest sum: runs filled in order are the fewest for a limit.
     low, high = max(sizes), sum(sizes)
     while low < high:
         middle = (low + high) // 2

@@ -127,6 +127,7 @@ def gpu_queries(queries: Queries, precision: Precision) -> GpuQueries:
         vectors, scale, residuals = queries.codes, queries.scale, queries.residuals
     else:
         U, d = queries.vectors.shape
+        # A power of two: dividing by it loses nothing.
         scale = float(2.0 ** np.frexp(np.abs(queries.vectors).max())[1])
         vectors = np.zeros((U, padded(d)), np.float16)
         vectors[:, :d] = queries.vectors / np.float32(scale)

@@ -312,6 +312,7 @@ def scan(narrations: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) 
     total = len(queries)
     kind = torch.int32 if vectors.dtype == torch.int8 else torch.float32
     sums = torch.empty((len(narrations.offsets) - 1, total), dtype=kind, device=vectors.device)
+    # The largest power of two that divides D: the kernel reads no part of a stage.
     depth = min(launch.depth // vectors.element_size(), D & -D)
     # Triton launches on the current device; without one it interprets.
     with torch.cuda.device(vectors.device) if vectors.device.type == "cuda" else nullcontext():

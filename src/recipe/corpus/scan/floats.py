@@ -60,6 +60,7 @@ def _tile(typing_context: Any, steps: Any, x0: Any, x1: Any, first: Any, d: Any,
             target = builder.inttoptr(address, number.as_pointer())
             for step in range(STEPS):
                 lanes = builder.load(sums[row][step])
+                # -0.0 + x is x for every x; pairs of lanes may be joined in any order, which is fixed once compiled.
                 total = builder.call(add, [ir.Constant(number, -0.0), lanes], fastmath=("reassoc",))
                 builder.store(total, builder.gep(target, [_INT(step)]))
         return context.get_dummy_value()

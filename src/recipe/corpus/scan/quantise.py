@@ -78,6 +78,7 @@ def _rotate(z: NDArray[np.float64], block: int, signs: NDArray[np.float64], orde
     """Rotate the rows of z [n, D] in place."""
     size = z.shape[1]
     rounds = 1 if block == size else 2
+    # Makes the transform orthogonal: norms and products stay what they are.
     scale = 1 / np.sqrt(np.float64(block))
     kept = np.empty(size)
     for row in range(len(z)):

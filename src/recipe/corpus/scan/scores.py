@@ -174,6 +174,7 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
     # Each dot product is d / 8 fused operations a lane and a few that join lanes and add the rest; then M sums.
     operations = d / floats.LANES + 2 * floats.LANES + 2 * (d % floats.LANES) + steps
     longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
+    # n operations lose at most n u / (1 - n u) of their absolute values (Higham, 2002); 1.02 covers the divisor.
     slack = 1.02 * _EPSILON * operations * longest * float(np.linalg.norm(query.astype(np.float64), axis=1).sum())
     unit = np.ones(len(scores))
     errors = np.stack([unit, 0 * unit], axis=1)
