@@ -40,6 +40,7 @@ SPECIAL_TOKENS = (
     *(f"<|{kind}_{edge}|>" for kind in ("object_ref", "box", "quad", "vision") for edge in ("start", "end")),
     *(f"<|{kind}_pad|>" for kind in ("vision", "image", "video")),
 )
+# Qwen2's own: runs of letters, digits one by one, punctuation, white space.
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -99,6 +100,7 @@ def base_shape(config: BaseModelConfig, vocabulary: int) -> Qwen2Config:
     return Qwen2Config(
         vocab_size=vocabulary,
         hidden_size=config.hidden_size,
+        # 8/3: the three matrices of a gated layer then hold what two of width 4 would (Shazeer, 2020).
         intermediate_size=max(32, config.hidden_size * 8 // 3 // 32 * 32),
         num_hidden_layers=config.layers,
         num_attention_heads=heads,
@@ -137,6 +139,7 @@ def _batches(
     draw = torch.Generator().manual_seed(config.seed)
     bounds = _bounds([len(ids) for ids in fitting], config.batch_tokens)
     for epoch in count():
+        # Drawn for epochs that are past, too, so that the generator stands where it stood before a kill.
         order = torch.randperm(len(bounds), generator=draw).tolist()
         for index in order[max(0, first - epoch * len(bounds)) :]:
             rows = fitting[slice(*bounds[index])]
@@ -202,7 +205,7 @@ def _optimise(
             if len(rows) % config.save_every == 0 and len(rows) < config.steps:
                 check_finite(model)
                 folder = run.checkpoints / f"checkpoint-{len(rows)}"
-                folder.mkdir(parents=True)
+                folder.mkdir(parents=True)  # none is there: what a kill left was removed when the run was opened
                 tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
                 state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "rows": rows}
                 torch.save(state, folder / _STATE)

@@ -179,6 +179,7 @@ class Rounds:
         self._tokenizer, self._scorer, self._on_finding = policy.tokenizer, scorer, on_finding
         self._prompt = run_prompt(config)
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        # Before the adapter, half of whose weights are drawn.
         torch.manual_seed(config.seed)
         self.model = get_peft_model(policy.model, lora_config(config.lora, policy.model)).to(self._device)
         """The policy: the model with its adapter."""
@@ -238,6 +239,7 @@ class Rounds:
             # At once, so that plans that are recorded before the first step belong to these settings.
             self._save()
         else:
+            # The watchdog has seen the plans of a round once they are trained on.
             for earlier in range(1, number + (self.state["begun"] > 0)):
                 for step, seen in _by_step(_recorded(self._record(earlier), self._size * config.n)):
                     self._watchdog.observe(step, seen)
@@ -532,6 +534,7 @@ def completion_loss(
     rest = [prompt[head:] for prompt in prompts]
     before, behind = max(map(len, rest)), max(map(len, completions))
     rows = list(zip(rest, completions, strict=True))
+    # Any token pads: none attends to it, and none is predicted from it.
     padded = [[*[0] * (before - len(p)), *p, *c, *[0] * (behind - len(c))] for p, c in rows]
     known = [[*[0] * (before - len(p)), *[1] * (len(p) + len(c)), *[0] * (behind - len(c))] for p, c in rows]
     wanted = [[*own, *[_IGNORED] * (behind - len(own))] for own in completions]
@@ -539,6 +542,7 @@ def completion_loss(
     mask = torch.tensor(known, device=device)
     cache = None
     if head:
+        # Of the head one logit, which is not used: 0 would ask for all of them.
         cache = read_head(model, torch.tensor([prompts[0][:head]], device=device), len(rows), logits_to_keep=1)
     logits = model(
         input_ids=torch.tensor(padded, device=device),
@@ -546,6 +550,7 @@ def completion_loss(
         position_ids=head + (mask.cumsum(-1) - 1).clamp(min=0),
         past_key_values=cache,
         use_cache=cache is not None,
+        # The state before a token predicts it: those from the last of the prompts to the last but one.
         logits_to_keep=torch.arange(before - 1, before + behind - 1, device=device),
     ).logits
     labels = torch.tensor(wanted, device=device)
@@ -573,6 +578,7 @@ def whole_records(partial: Path, batch: int, everything: int) -> list[RoundRecor
     if not partial.is_file():
         return []
     records: list[RoundRecord] = []
+    # What follows the last line break was cut off while it was written.
     for number, line in enumerate(partial.read_bytes().split(b"\n")[:-1], start=1):
         try:
             records.append(_record_of(partial, number, json.loads(line)))

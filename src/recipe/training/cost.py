@@ -143,6 +143,7 @@ def measure(config: AnyTraining) -> StepMeasurement:
             from recipe.training.best_of_n import train_best_of_n  # noqa: PLC0415
 
             train_best_of_n(short, scorer, clock)
+    # Linux counts it in units of 1,024 bytes.
     memory = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
     if torch.cuda.is_available():
         memory = float(torch.cuda.max_memory_reserved())

@@ -428,6 +428,7 @@ def grpo_trainer(
     """
     prompt, index = run_prompt(config), {example.example_id: number for number, example in enumerate(examples)}
     # The example of each group of the whole run.
+    # `iterations` steps pass over the same completions.
     groups = -(-config.steps // config.iterations) * config.prompts_per_step
     rows: list[dict[str, object]] = []
     # TRL repeats each row for the completions of its group.

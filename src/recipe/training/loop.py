@@ -200,6 +200,7 @@ def memory_errors() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, MemoryError) as error:
+        # The allocator of a processor raises a plain RuntimeError with these words.
         short = isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
         if not short:
             raise

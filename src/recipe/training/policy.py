@@ -122,6 +122,7 @@ def _merged(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         for (module, weight), data in zip(layers, apart, strict=True):
+            # Not `unmerge`, which subtracts: (w + d) - d is not w to the last bit.
             module.merged_adapters.clear()
             weight.data = data
 

@@ -195,6 +195,7 @@ def _common_failure(store: Any, error: Exception | SystemExit) -> BaseException:
     reporter = "0" if store.check([f"{_HEARD}/0"]) else f"{rank()}"
     _reported_elsewhere = store.compare_set(_REPORTER, "", reporter).decode() != f"{rank()}"
     if _reported_elsewhere:
+        # The process that reports has to write before the launcher sees that this one has ended.
         time.sleep(1)
     return common
 

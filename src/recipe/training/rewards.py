@@ -160,6 +160,7 @@ class ReferenceScorer:
         measure: Callable[[Sequence[Example], Sequence[Steps]], Sequence[float | None]],
     ) -> None:
         """`measure` gives the values of a plan of each example, None for one that it does not know."""
+        # Of examples with one prompt the first counts.
         self._example_of = {(example.goal, example.history): example for example in reversed(examples)}
         self._measure = measure
 

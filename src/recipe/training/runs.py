@@ -130,6 +130,7 @@ class Run:
         files = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
         write_json(folder / _COMPLETE, {"step": step, "files": {name: file_sha256(folder / name) for name in files}})
         for old in self.complete()[:-KEPT_CHECKPOINTS]:
+            # The mark first: a kill in between leaves a partial checkpoint, never a complete one without its files.
             (old / _COMPLETE).unlink()
             shutil.rmtree(old)
 
@@ -405,6 +406,7 @@ def _commit() -> str | None:
         return None
     try:
         described = subprocess.run(
+            # No tags, so that the answer is a commit in every clone.
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],  # noqa: S607
             check=True, capture_output=True, text=True, timeout=10,
         )  # fmt: skip

@@ -42,7 +42,7 @@ class FrozenTower:
         distinct = list(dict.fromkeys(clips))
         # Those that were not encoded yet, [patches, hidden] each, in batches of so many patches.
         batches: list[list[Patches]] = []
-        patches = _PATCHES
+        patches = _PATCHES  # full, so that the first clip begins a batch
         for clip in (clip for clip in distinct if clip not in self._encoded):
             patches += len(clip.pixels)
             if patches > _PATCHES:
