@@ -124,6 +124,7 @@ def compare_systems(
                 videos = [clusters.get(all_names[index], all_names[index]) for index in places]
                 # One call for all readings: they share the draws of the bootstrap.
                 readings = dict(zip(_BOUNDS, macro_intervals(apart[:, places], sources, videos, seed), strict=True))
+                # Equal where all missing verdicts are of other datasets than these.
                 missing = readings["lowest"] != readings["highest"]
                 readings = readings | {"missing_left_out": result.difference} if missing else {}
             present = tuple(sorted({datasets.get(name, "") for name in names} & own))

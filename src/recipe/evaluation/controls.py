@@ -46,6 +46,7 @@ def control_plans(
         plans_of[GOAL][name] = Prediction(name, (example.goal,))
         plans_of[HISTORY][name] = Prediction(name, example.history)
         known = labels.get(_goal(example), {})
+        # Sorted: the order of a set of texts differs from process to process.
         steps = sorted(set().union(*(steps for video, steps in known.items() if video != own)))
         if len(steps) >= COUNT:
             plans_of[LABELS][name] = Prediction(name, tuple(_random(seed, name).sample(steps, COUNT)))

@@ -213,6 +213,7 @@ class RetrievalPlanner:
         if history:
             cosines = (self._embeddings.stacked(history) @ self._corpus.embeddings(number).T).round(_DECIMALS)
             W = np.clip((cosines - SAID) / (1 - SAID), 0.0, 1.0)
+            # The same words are the same step: of a stored vector, which is rounded, the cosine can be less than 1.
             W[np.array([[step == line for line in lines] for step in history])] = 1.0
             done = max((k + 1 for i, k in free_matching(W).path if i is not None and k is not None), default=0)
         return lines[done:]

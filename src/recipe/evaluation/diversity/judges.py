@@ -54,6 +54,7 @@ _READ = 50_000
 _OBJECT = re.compile(r"\{[^{}]*\}")
 _MARKS = r"[\s\"'*_`]{0,8}"
 _NAME = r"(?:(?:the|my|final|overall)[ \t]){0,3}(?:(?:procedural[ _-]{1,3})?diversity[ _-]{1,3})?score"
+# Every repetition is bounded, so that an answer made to be slow costs time in proportion to its length only.
 _PAIR = re.compile(
     rf"(?:^|[^\w\s])[ \t]{{0,8}}{_MARKS}{_NAME}{_MARKS}[:=]{_MARKS}"
     r"(?P<value>[-+]?(?:\d{1,6}(?:\.\d{1,6})?|\.\d{1,6}))(?![\w%/])(?!\.\d)",
@@ -244,6 +245,7 @@ def nearest_level(value: float) -> float:
     (0.25, 0.5, 1.0)
     """
     steps = len(LEVELS) - 1
+    # 1e-9: sums that stand for a middle may come out a little less, and the higher level is due.
     return min(math.floor(steps * value + 0.5 + 1e-9), steps) / steps
 
 

@@ -128,6 +128,7 @@ def _draw_questions(prompt: PromptSamples, order_check: float, seed: int) -> dic
     shown: dict[_Key, tuple[str, ...]] = {}
     for plan in prompt.plans:
         key = tuple(distinct_steps(plan))
+        # Of several wordings of one plan the first in order, so that the question does not depend on the samples.
         shown[key] = min(shown.get(key, plan), plan)
     drawn = {}
     for keys in combinations(sorted(key for key in shown if key), 2):

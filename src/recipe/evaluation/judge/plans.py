@@ -112,6 +112,7 @@ def bounded(case: Case, config: JudgeConfig) -> Case:
         text = visible(step[: config.max_step_characters]).strip()
         if longer := len(step) > config.max_step_characters:
             text = text[: config.max_step_characters - 1] + _CUT
+        # One step is shown at least, however long.
         if shown and len(text) > room:
             break
         room -= len(text)

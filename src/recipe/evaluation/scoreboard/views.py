@@ -223,6 +223,7 @@ def page_data(
             }
             plans.append({name: value for name, value in data.items() if value or name in ("y", "t", "m")})
         data = {
+            # Half a character, which an id of JSON may hold, and no file in UTF-8 can.
             "id": view.example_id.encode("utf-8", "replace").decode(),
             "d": shown(dataset_name(view.dataset), STEP),
             "s": view.split,

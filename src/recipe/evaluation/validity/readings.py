@@ -377,6 +377,7 @@ class GraphReader:
         vectors = zip(graphs.by_key.items(), wording_vectors(graphs, embed), strict=True)
         self._matchers = {key: Matcher(graph, own, threshold, margin) for (key, graph), own in vectors}
         self._choosers = {key: Chooser(graph.graph) for key, graph in graphs.by_key.items()}
+        # An empty line names no step.
         self._known: dict[str, dict[str, Candidates]] = defaultdict(lambda: {"": Candidates()})
 
     def knows(self, goal: str) -> bool:

@@ -85,6 +85,7 @@ def _expected_iou(size: int, inside: int, outside: int, horizon: int) -> float:
     for common in range(1, min(inside, horizon) + 1):
         for others in range(min(size - inside, horizon - common) + 1):
             kinds = common + others
+            # By inclusion and exclusion: the sequences in which each of these kinds occurs.
             surjections = sum((-1) ** left * comb(kinds, left) * (kinds - left) ** horizon for left in range(kinds + 1))
             ways = comb(inside, common) * comb(size - inside, others) * surjections
             total += ways * common / (inside + outside + others)

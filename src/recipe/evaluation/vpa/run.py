@@ -120,6 +120,7 @@ class VpaMeasure(Measure):
         self.identity = {"protocol": "shared", "taxonomy": str(len(task.ids.taxonomy.actions)), **cut, **held}
         self.settings = {"history": history, **task.settings}
         if encoder:
+            # Only floors are counted in training videos.
             del self.settings["training"]
             self.settings["admissible actions"] = "the goal's card" if within_goal else "all"
 
