@@ -136,6 +136,7 @@ class _Clustered(NamedTuple):
 
     def jackknife(self) -> Array:
         """Variance of the mean from the means without one cluster each [rows]."""
+        # Leaving a cluster out moves the mean by its residual over the share of the values that stay.
         moved = self._residuals() / (1 - self.shares)
         return np.asarray((1 - 1 / len(self.sizes)) * np.square(moved).sum(axis=1), dtype=np.float64)
 
@@ -154,6 +155,7 @@ class _Clustered(NamedTuple):
         """Clusters whose mean is not the most frequent one [rows]."""
         means = np.sort(self.sums / self.sizes, axis=1)
         new = np.diff(means, axis=1, prepend=-np.inf) > _ROUNDING * np.abs(means).max(axis=1, keepdims=True)
+        # The lengths of runs of equal means, of all rows in one array: a row's longest is of its most frequent mean.
         runs = np.bincount(new.ravel().cumsum() - 1)
         first = np.concatenate([[0], new.sum(axis=1).cumsum()[:-1]])
         return np.asarray(means.shape[1] - np.maximum.reduceat(runs, first), dtype=np.intp)
@@ -338,6 +340,7 @@ def _student(groups: Sequence[_Clustered], by_seed: Array | None = None) -> tupl
     variances = np.array([group.jackknife() for group in groups]) / len(groups) ** 2
     alike = np.array([np.square(group.shares).sum() for group in groups])
     variance = variances.sum(axis=0)
+    # Of equal clusters everywhere, whose variances are in proportion to the sums of squared shares.
     freedom = np.full(len(variance), alike.sum() ** 2 / (alike**2 / freedoms).sum())
     known = variance > 0
     estimated = variance[known] ** 2 / (variances[:, known] ** 2 / freedoms[:, None]).sum(axis=0)
@@ -413,6 +416,7 @@ def compare(
     # One name in two datasets is two videos.
     _, cluster = np.unique(np.asarray(clusters), return_inverse=True)
     videos, video = np.unique(np.stack([dataset, cluster]), axis=1, return_inverse=True)
+    # NumPy 2.0 gives the inverse of an axis a second dimension.
     video = video.reshape(-1)
     weights = 1 / (len(sizes) * sizes[dataset])
     p_value, exact = _sign_flips(np.bincount(video, weights=weights * (ours - theirs)).astype(np.float64), seed)
@@ -458,8 +462,10 @@ def adjusted(p_values: Sequence[float]) -> list[float]:
 def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
     """Share of sign flips of `sums` [videos] whose sum is at least as far from 0, and whether that is of all flips."""
     moved = sums[np.abs(sums) > _ROUNDING * np.abs(sums).max()]  # flipping the others changes nothing
+    # Less what rounding may take: the observed signs reach as far as themselves.
     reach = abs(moved.sum()) - _ROUNDING * np.abs(moved).sum()
     if len(moved) <= ENUMERATED:
+        # The bits of all numbers below 2^n are all sign vectors.
         flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
         return float((np.abs((1 - 2 * flips) @ moved) >= reach).mean()), True
     rng = np.random.default_rng(seed)
@@ -547,6 +553,7 @@ def _coincidences(rated: Array, values: Array) -> Array:
     counts = (rated[:, :, None] == values).sum(axis=0).astype(np.float64)
     pairs = counts[:, :, None] * counts[:, None, :]
     index = np.arange(len(values))
+    # No rating makes a pair with itself.
     pairs[:, index, index] -= counts
     return np.asarray((pairs / (counts.sum(axis=1) - 1)[:, None, None]).reshape(len(counts), -1), dtype=np.float64)
 
@@ -557,6 +564,7 @@ def _moments(rated: Array) -> Array:
     The squared differences of all pairs of m ratings v add up to 2 (m sum v^2 - (sum v)^2), so that no table of values
     is needed, which totals would make large.
     """
+    # Centred: the difference of two large squares would lose its digits.
     centred = rated - np.nanmean(rated)
     counts = (~np.isnan(rated)).sum(axis=0).astype(np.float64)
     sums, squares = np.nansum(centred, axis=0), np.nansum(centred**2, axis=0)

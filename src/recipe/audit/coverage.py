@@ -65,6 +65,7 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
         if row.steps is not None:
             procedure = collapsed(row.procedure())
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
+            # Others have no cut in the audit: half of their steps are done.
             if FEWEST_STEPS <= len(procedure.steps) <= MOST:
                 history = cut_at(procedure, seed).history
         prompts.append(TaskPrompt(row.goal, history, row.video_id))
@@ -120,6 +121,7 @@ class CoverageLaw:
         """The expected gain with the 95% interval for a data set that the law has not seen."""
         mean = self.gain(match)
         ends = (float(np.interp(match, self.grid, end)) for end in (self.low, self.high))
+        # The band of the curve and the spread between data sets are independent: their squares add up.
         low, high = (math.hypot(end - mean, 1.96 * self.between) for end in ends)
         return Interval(mean, mean - low, mean + high)
 
@@ -249,6 +251,7 @@ def task_coverage(
 def missing_videos(law: CoverageLaw, match: float, target: float) -> int | None:
     """Covering videos that are expected to raise MEAN to `target`; None where no number does."""
     needed = law.match_for(target - law.relevance)
+    # 1e-9, so that rounding does not ask for one video more.
     return None if needed is None else max(math.ceil(law.videos(needed) - law.videos(match) - 1e-9), 0)
 
 
@@ -291,6 +294,7 @@ def measure_tasks(
     if len(covered) < len(prompts):
         count = len(verifier.corpus)
         raise ComputeError(f"A corpus of {count} narrations is too small for this; {FEWEST} are needed.")
+    # Where no step is done the goal is matched, for the order of tasks; nothing is predicted from it.
     asked = [prompt if prompt.history else replace(prompt, history=prompt.goals) for prompt in prompts]
     values = matches(verifier.corpus, asked, verifier.embed, progress=progress)
     outcomes = prompt_outcomes(verifier, [(prompt.goal, prompt.history) for prompt in prompts])
@@ -380,6 +384,7 @@ def matches(
     texts = sorted({text for steps in searches for text in steps})
     vectors = dict(zip(texts, embed(texts), strict=True)) if texts else {}
     stacks = [np.stack([vectors[text] for text in steps]) for steps in searches]
+    # One more, because the prompt's own video may be among them; so of the random ones below.
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
     order = np.random.default_rng(seed).permutation(len(corpus))

@@ -158,6 +158,7 @@ def audited_prompts(
     for name in (corpus.narration(index).video_id for index in range(len(corpus))):
         if video_id := ids.find(name):
             held.add(video_id)
+        # An id of YouTube's form inside another is that video; a short id of a benchmark may be there by chance.
         elif video_id := ids.inside(name):
             (held if YOUTUBE.fullmatch(video_id) else unclear).add(video_id)
     selection = select(procedures, extent.seed, extent.limit, held)

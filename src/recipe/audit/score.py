@@ -173,6 +173,7 @@ def corpus_coverage(
     vectors = dict(zip(distinct, embed(distinct), strict=True))
     mean = np.mean(list(vectors.values()), axis=0)
     queries = [np.stack([vectors[step] for step in steps]) for steps in sequences]
+    # Of a small corpus ten would be most of it, and what is left would be no chance to compare with.
     nearest = corpus.search_batch(queries, min(NEAR, len(corpus) // 4))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
     # The same random narrations for all, so that their chance is the same for a procedure and its mixtures.

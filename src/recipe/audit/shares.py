@@ -40,6 +40,7 @@ def prompt_means(table: Array) -> Array:
     known = np.isfinite(table)
     sizes = known.sum(axis=0)
     present = sizes > 0
+    # Every class weighs the same, however many prompts have it.
     weights = len(table) / (present.sum() * np.maximum(sizes, 1))
     return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
 

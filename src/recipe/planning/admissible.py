@@ -43,6 +43,7 @@ class AdmissibleActions:
             raise InputError("there are no actions to map steps to; give at least one.")
         self._vectors = _embedded(embed, self.actions)
         own = (self._vectors @ self._vectors.T).round(_DIGITS)
+        # An action is itself, also where another one has the same vector.
         np.fill_diagonal(own, 1.0)
         self._known = dict(zip(self.actions, self._mapped(own, range(len(self.actions))), strict=True))
 

@@ -69,6 +69,7 @@ class GrowingPlan:
         """The steps that a further piece completes."""
         self._text += piece
         begun = self._text.rpartition("\n")[2]
+        # A step ends where the mark of the next one stands: within a line nothing is completed.
         if "\n" not in piece and len(begun) > _MARK_LENGTH:
             return ()
         return self._new(listed_steps(final_answer(self._text) or "")[:-1])

@@ -186,6 +186,7 @@ def read_score(text: str) -> float | None:
     if (answer := final_answer(text)) is None:
         return None
     score = (json_object(answer) or {}).get("score")
+    # In Python true of JSON is an integer.
     if not isinstance(score, int | float) or isinstance(score, bool):
         matches = (pattern.search(answer[:_READ]) for pattern in _PATTERNS)
         match = next(filter(None, matches), None)
