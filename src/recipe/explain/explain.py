@@ -171,8 +171,10 @@ def _other_plans(
     The steps of the plan in other orders; segments of narrations outside the pool, which tell of something else; and
     the segments after the history in the best narrations of the pool, at even distances.
     """
+    # The same draws for every prompt, so that an explanation can be repeated.
     random = np.random.default_rng(0)
     order, shuffled = random.permutation(len(corpus)).tolist(), dict[Steps, None]()
+    # A short plan has few other orders, so that the tries are bounded.
     for _ in range(4 * count):
         if len(shuffled) < count and (other := tuple(plan[i] for i in random.permutation(len(plan)))) != plan:
             shuffled[other] = None
@@ -394,6 +396,7 @@ def _verdict(explanation: Explanation) -> str:
 
 def _number(value: float, digits: int = 3, *, sign: bool = False) -> str:
     """A number with a true minus sign; with `sign`, a plus sign too."""
+    # + 0.0 makes 0.0 of a -0.0, which would get a sign.
     return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}".replace("-", "−")
 
 

@@ -88,6 +88,7 @@ def says_opposite(step: str, text: str) -> bool:
 @lru_cache(maxsize=65_536)
 def _words(text: str) -> tuple[str, ...]:
     """Words and signs, in lower case, without what only looks as if it named an opposite."""
+    # "can't" first, of which "n't" would leave "ca not".
     plain = " ".join(_WORD.findall(text.lower().replace("’", "'").replace("can't", "can not").replace("n't", " not")))
     return tuple({"into": "in", "onto": "on"}.get(word, word) for word in _lexicon().ignored.sub(" ", plain).split())
 
@@ -160,6 +161,7 @@ def _stem(word: str) -> str:
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             word = word.removesuffix(ending)
             break
+    # Of forms that double a consonant: "stirr" of "stirring" is "stir".
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word
 
 
@@ -177,6 +179,7 @@ def _lexicon() -> _Lexicon:
                 forms.setdefault(words[0], []).append(form)
                 if not states:
                     verbs |= dict.fromkeys(_forms(words[0], content["irregular"]), words[0])
+    # The longest first: of alternatives a pattern takes the first that matches.
     ignored = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(content['ignored'], key=len, reverse=True)))})\b")
     breaks, negations, no_things = (frozenset(content[name].split()) for name in ("breaks", "negations", "no_things"))
     return _Lexicon(forms, verbs, ignored, breaks, negations, no_things, no_things | breaks | negations)

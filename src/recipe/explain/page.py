@@ -291,6 +291,7 @@ def draw(picture: Picture, aligned: AlignedNarration, history: int, notes: Seque
         name, role = ("a", "") if links[k] else ("g", ' role="img"')
         note = escape(notes[k])
         tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
+        # One stop of the Tab key for all segments; arrow keys move between them.
         focus = f'class="segment" tabindex="{-1 if k else 0}"'
         elements.append(f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>")
     return (
@@ -345,6 +346,7 @@ def keep_apart(wanted: Sequence[float], size: float, height: float) -> list[floa
     blocks: list[tuple[float, int]] = []
     for i, middle in enumerate(wanted):
         mean, count = middle - i * size, 1
+        # Pool adjacent violators (Ayer et al., 1955).
         while blocks and blocks[-1][0] > mean:
             before, members = blocks.pop()
             mean, count = (before * members + mean * count) / (members + count), members + count

@@ -47,6 +47,7 @@ class Ledger:
                 self.cached += 1
                 return
             self.answers += 1
+            # A host that reports no tokens for an answer makes every sum too small.
             self._uncounted |= not (answer.tokens_in or answer.tokens_out)
             self.tokens_in += answer.tokens_in
             self.tokens_out += answer.tokens_out

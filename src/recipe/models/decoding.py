@@ -286,6 +286,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         super().batch_select_indices(indices)
+        # The selected rows are copies, and no views of the memory any more.
         self._memory = ()
 
 

@@ -338,6 +338,7 @@ class LocalEngine(Engine):
             unwanted = [row for row in rows.tolist() if stopped(places[row])]
             if unwanted and self._ends:
                 given_up.update(unwanted)
+                # An end in place of its token takes it out of the batch.
                 chosen[torch.isin(rows, torch.tensor(unwanted, device=rows.device))] = self._ends[0]
             return chosen
 
@@ -448,6 +449,7 @@ class _LogProbabilities:
 
     def __call__(self, logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
         chosen = self._choose(logits, rows, step)
+        # In bfloat16 a log-probability would have 8 significant bits.
         every = torch.log_softmax(logits.float(), dim=-1)
         nats = every.gather(-1, chosen[:, None]).squeeze(-1)
         self._total[rows] += nats.double()

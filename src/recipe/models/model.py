@@ -275,6 +275,7 @@ class Model(Engine):
     ) -> list[Answer | Refusal]:
         """Ask the engine within the budget, and keep each answer as it arrives."""
         outcomes: list[Answer | Refusal] = []
+        # What an answer takes is known when it has come, so that a bound on tokens holds from group to group.
         group = len(requests) if self.budget.tokens is None or self.store is None else _GROUP
         while len(outcomes) < len(requests):
             start = len(outcomes)

@@ -90,6 +90,7 @@ def decoding_of(
             continue
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"model.extra_body: {name} is {value!r:.60}, no number; give one, or leave it out.")
+        # vLLM takes -1 for off as well.
         card[name] = Setting(0 if name == "top_k" and value == -1 else value, "user")
     return Decoding(**card)
 

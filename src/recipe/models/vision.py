@@ -164,6 +164,7 @@ class VideoProcessor:
 
     def resize(self, frames: Frames) -> torch.Tensor:
         """The frames in the size that the model reads, uint8 [T, 3, H, W]; raises InputError as a call does."""
+        # torch.from_numpy warns of an array that is read-only.
         images = frames.images if frames.images.flags.writeable else frames.images.copy()
         channels_first = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
         size = self.resized(*images.shape[:3])
@@ -205,6 +206,7 @@ class VideoProcessor:
         side = self.patch_size * self.merge_size
         if self.max_tokens is not None:
             shared = int(self.max_tokens * side * side * 0.9) * self.temporal_patch_size // count
+            # Both factors as in qwen-vl-utils.
             longest = max(min(longest, shared), int(self.min_pixels * 1.05))
         if max(height, width) > _RATIO * min(height, width):
             raise InputError(f"A frame of {width} x {height} pixels is too narrow; crop the video.")

@@ -90,7 +90,7 @@ class VllmEngine(Engine):
                 gpu_memory_utilization=config.engine_memory,
                 max_model_len=-1,  # the model's own, or what fits into the memory
                 generation_config="vllm",  # nothing of the checkpoint's, which is read here
-                logprobs_mode="raw_logprobs",
+                logprobs_mode="raw_logprobs",  # of the softmax itself, before temperature and cuts
                 use_tqdm_on_load=False,
             )
         except (ValueError, RuntimeError, ImportError) as error:
@@ -200,7 +200,7 @@ class VllmEngine(Engine):
             **sampling_fields(decoding_of(sampling, self._checkpoint)),
             seed=seed_of(f"{sampling.seed} {request.sample} {prompt.key}"),
             stop_token_ids=self._ends,
-            logprobs=0 if request.logprobs else None,
+            logprobs=0 if request.logprobs else None,  # 0 is the chosen token's alone
             detokenize=False,
             **held,
         )

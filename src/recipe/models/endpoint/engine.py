@@ -132,6 +132,7 @@ class EndpointEngine(Engine):
                     said = self._host.without_key(f"{kind}{failure}")
                     raise ComputeError(f"{self._host.url}: the answer broke off ({said}); ask again.")
                 else:
+                    # Nothing had come yet: it is asked for whole, with the retries of any other request.
                     [outcome] = self.answer([requests[place]])
                     if isinstance(outcome, Answer):
                         yield place, outcome.text
@@ -187,6 +188,7 @@ class EndpointEngine(Engine):
 
         async def work() -> None:
             nonlocal failure, answered
+            # One iterator for all workers: each takes the next request that no other has.
             for place, request in left:
                 async with self._slots:
                     if ended.is_set():
