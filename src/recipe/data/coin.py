@@ -13,6 +13,7 @@ from recipe.data.layout import Published, Span, in_time_order, read_published_js
 from recipe.rows import Text
 from recipe.types import Procedure, Step
 
+# Before a word's capital, and behind an acronym that a word follows ("CDDrive").
 _WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SPLITS = {"training": "train", "testing": "test"}
 _REMEDY = "use COIN.json as published by coin-dataset/annotations"

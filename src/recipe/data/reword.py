@@ -79,9 +79,10 @@ def content_words(text: str) -> list[str]:
     """
     stems = []
     for word in _WORD.findall(text.casefold()):
-        if word in _NO_CONTENT or (word.endswith("ly") and len(word) > 4):
+        if word in _NO_CONTENT or (word.endswith("ly") and len(word) > 4):  # "fly" is no adverb
             continue
         for ending in _ENDINGS:
+            # The ending of a short word is its own: "ring", "red".
             if word.endswith(ending) and len(word) - len(ending) >= 3:
                 word = word.removesuffix(ending)
                 break
@@ -184,6 +185,7 @@ def reword(
                 kept or (None if problem else text)
                 for kept, text, problem in zip(steps[at], texts, reasons[at], strict=True)
             ]
+            # Of first answers alone: what is asked again is chosen for its faults.
             if attempt == 0:
                 first.update(answered=1, passed=reasons[at].count(""))
                 first.update(words=sum(len(content_words(text)) for text in texts))

@@ -204,6 +204,7 @@ def weakened(example: Example, trace: Procedure, cut: int | None = None) -> Exam
         cut = sum(step.start < until for step in trace.steps if step.start is not None)
     else:
         annotated = len(example.history) + len(example.continuation)
+        # In whole numbers, halves up: round() would take halves to the even one.
         nearest = (2 * len(example.history) * len(texts) + annotated) // (2 * annotated)
         cut = min(max(nearest, 1), len(texts) - 1)
     if not 0 < cut < len(texts):

@@ -29,6 +29,7 @@ START, END = "START", "END"
 _FOLDER = "task_graphs"
 _FORM = 'give {"goal": ..., "steps": {id: text}, "edges": [[before, after], ...]}'
 
+# Not isinstance: True is an int, too, and no name of a step.
 _Id = Annotated[str, BeforeValidator(lambda node: str(node) if type(node) is int else node)]
 _Wordings = Annotated[
     tuple[Text, ...], Field(min_length=1), BeforeValidator(lambda text: (text,) if isinstance(text, str) else text)
@@ -100,6 +101,7 @@ def goal_key(goal: str) -> str:
     True
     """
     text = unicodedata.normalize("NFKC", goal).casefold()
+    # A goal of signs alone is compared as it is.
     return "".join(char for char in text if unicodedata.category(char)[0] in "LMN") or " ".join(text.split())
 
 

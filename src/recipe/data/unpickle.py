@@ -92,6 +92,7 @@ def unpickled(path: Path, encoding: str) -> Iterator[DictEntry]:
             problem = f"reading it did not end within {seconds} s of processor time or within the memory"
             raise InputError.at(path, f"{problem}, which captions of its size do", _AGAIN)
         finally:
+            # Before the block waits for its end: the caller may have stopped reading.
             child.kill()
 
 
@@ -108,6 +109,7 @@ def _frame(stream: IO[bytes]) -> bytes | None:
 def main() -> None:
     """The process: path, encoding, bytes of memory (0: no limit) and seconds of processor time as arguments."""
     path, encoding, memory, seconds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    # At the soft limit the system sends SIGXCPU, at the hard one SIGKILL, which nothing outlasts.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     out = sys.stdout.buffer
     gc.disable()  # no garbage can arise, and looking for it among millions of lists takes longer than the load
@@ -145,6 +147,7 @@ def _send_all(path: Path, encoding: str, out: IO[bytes]) -> None:
         problem = f"the pickle holds a {type(videos).__name__} where a dict from video id to captions belongs"
         raise InputError.at(path, problem, "give a file of HowToCaption")
     for key in list(videos):
+        # Out of the dict, so that what is sent is freed.
         body, fault = _encoded(videos.pop(key))
         _send(out, ["entry", key, fault])
         if fault is None:

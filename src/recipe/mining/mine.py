@@ -161,6 +161,7 @@ def mine(
             f"none of its {len(corpus):,} narrations has a title, so there are no goals",
             "build it from narrations with titles, or mine for the histories of examples",
         )
+    # In the order of the input, whatever order they were drawn in.
     examples_of.sort(key=lambda entry: (entry[0], entry[1].cut))
     mined.examples = [example for _, example, _ in examples_of]
     mined.origins = [origin for _, _, origin in examples_of]
@@ -238,6 +239,7 @@ class _Histories(_Source):
                 if own.may_be(narration.video_id) or (usable := self.usable(narration)) is None:
                     continue
                 if aligned.hit.score < self.config.min_similarity:
+                    # The pool is in the order of A_NW, so that a later narration may be nearer.
                     outcome = _outcome("below_similarity")
                     continue
                 end = aligned.matches[-1][1] + 1 if aligned.matches else 0

@@ -235,6 +235,7 @@ def edited_plans(
     """
     plans: dict[Steps, None] = {}
     for number in range(count):
+        # Each plan has draws of its own, so that a larger count adds to the plans of a smaller one.
         random = Random("/".join((str(seed), prompt.source, prompt.video_id, "edits", str(number))))
         plan = list(prompt.true)
         for _ in range(random.randint(1, _MOST_EDITS)):

@@ -292,6 +292,7 @@ def _step_like_share(
         count += 1
         for start, end in times:  # whether half of the time or more lies in one step
             shared = max(min(end, step_end) - max(start, step_start) for step_start, step_end in steps)
+            # Of a moment, which has no length, half would lie anywhere.
             inside.append(shared >= INSIDE * (end - start) and shared > 0)
         chosen += [*likeness.select(narration.segments, corpus.embeddings(number), config.threshold)]
     if not any(chosen) or not any(inside):

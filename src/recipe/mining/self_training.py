@@ -240,6 +240,7 @@ def compute_numbers(
     A folder `work` keeps what is done, so that a call that was killed goes on there with the same result. Raises as
     `Verifier.score`.
     """
+    # Beside the grounded reward alone: the nets must not learn from those of an earlier training.
     base = config.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
     method = GroundedMethod(prompt_set.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
     positions = PositionModel.of(prompt_set.rest, method.centre)
@@ -305,6 +306,7 @@ def train(
     spread_of_net = float(np.mean([own.std() for own in values]))
     spread_of_reward = float(np.mean([prompt.totals[rows].std() for prompt, rows in zip(prompts, held, strict=True)]))
     every = np.concatenate(values)
+    # With this weight the nets spread the plans of a prompt as far as the grounded reward does.
     return SelfTrained(
         nets, positions, spread_of_reward / max(spread_of_net, 1e-9), float(every.min()), float(every.max())
     )

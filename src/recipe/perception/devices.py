@@ -54,6 +54,7 @@ class PhiOnDevices(PhiRun):
                         device, process = workers[connection]
                         if (failure := death(device, process)) is not None:
                             raise failure from None
+                        # It ended after the last of the work.
                         busy.remove(connection)
                         continue
                     if isinstance(message, Exception):

@@ -148,6 +148,7 @@ def find_ending(path: Path) -> tuple[float, bool, tuple[int, ...]]:
                 picture, whole = _last(opened, container.demux())
         # Some formats tell their index only once a seek has been asked for.
         entries = [] if container.format.flags & GUESSES else list(opened.stream.index_entries)
+        # An index that points behind the end of the file is that of a longer one, which broke off.
         held = max((entry.pos + entry.size for entry in entries), default=0) <= path.stat().st_size
         if picture == float("-inf") or whole < (stated or 0) - SLACK:
             again = open_container(path)

@@ -320,6 +320,7 @@ class PhiRun:
             )  # fmt: skip
         with progress.task("asking Phi", total=len(distinct)) as advance:
             advance(len(by_key))
+            # Where little is left, every worker has some of it.
             size = max(1, min(self._together, -(-len(waiting) // self._workers)))
             groups = [waiting[at : at + size] for at in range(0, len(waiting), size)]
             began, known = time.monotonic(), len(by_key)
@@ -357,6 +358,7 @@ class PhiRun:
                     if read is not None:
                         yield self._answered(*read.result(), advance)
             finally:
+                # Ends the decoding of the group under way, which the shutdown waits for.
                 self._ended = True
                 decoder.shutdown(cancel_futures=True)
                 self._ended = False

@@ -254,6 +254,7 @@ def in_seconds(
         if isinstance(item, Caption) and is_time(item.start) and is_time(item.end)
     }
     latest = max((end for _, end, _ in timed.values()), default=0.0)
+    # In milliseconds the last end lies from a hundredth of the length to a tenth and a second beyond it.
     stated = is_time(duration) and 0 < 10 * duration < latest <= 1100 * duration + 1000
     if not timed or (not stated and any(start % 1 or end % 1 for start, end, _ in timed.values())):
         return captions
@@ -316,6 +317,7 @@ class Draft(NamedTuple):
 LATEST = 24 * 3600
 """No time lies beyond this many seconds: YouTube takes at most 12 hours, so a later time is in another unit."""
 
+# Control characters, invisible spaces, marks of the direction of text, and halves of surrogate pairs.
 _HIDDEN = r"\x00-\x20\x7f-\xa0\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff"
 _ADDRESS = re.compile(rf"https?://[^{_HIDDEN}\"<>\\^`]{{1,2000}}", re.IGNORECASE)
 _NUMBERS = (float, int)

@@ -106,6 +106,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _open(path: Path, inside: bool) -> Iterator[SourceFile]:
     if not _ARCHIVES.search(path.name):
+        # As much as a format is detected from: `peek` gives no more than the buffer holds.
         with path.open("rb", buffering=HEAD) as stream:
             yield _plain(str(path), path.name, cast(io.BufferedReader, stream), path, inside)
     elif path.suffix.lower() == ".zip":
@@ -202,6 +203,7 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
     position, line = 0, 1
     while True:
         block = file.stream.read(_BLOCK)
+        # The decoder counts an error's position from the bytes that it held back of the block before.
         held = len(decoder.getstate()[0])
         try:
             text = decoder.decode(block, final=not block)
@@ -244,6 +246,7 @@ def lines(file: SourceFile, encoding: str) -> Iterator[str]:
     begun, length = list[str](), 0
     with closing(blocks(file, encoding)) as parts:
         for part in parts:
+            # Not splitlines, which divides at U+2028 and form feeds, too; JSON may hold the first as it is.
             first, *rest = part.split("\n")
             begun.append(first)
             length += len(first)

@@ -310,7 +310,7 @@ class _Window:
                 if not self._grow():
                     raise self._cut_off() from None
                 continue
-            except (RecursionError, ValueError) as error:
+            except (RecursionError, ValueError) as error:  # ValueError: a number of more digits than Python reads
                 raise self.invalid(str(error)) from None
             # A number that ends with the text may be the beginning of a longer one.
             if end < len(self._text) - _SLACK or not self._grow():

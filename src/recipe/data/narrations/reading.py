@@ -203,6 +203,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
             spared = file.inside and options.bad == "skip"
             begun = False
             try:
+                # Read to its end before the first is given: nothing of a damaged file is.
                 for draft in list(drafts) if spared and FORMATS[name].one_video else drafts:
                     fault = draft.captions if isinstance(draft.captions, Fault) and not begun else None
                     if file.inside and fault and fault.reason == UNREAD:
@@ -223,6 +224,7 @@ def detect(file: SourceFile, encoding: str) -> str | None:
     if head[:4] == b"PAR1":
         return "parquet"
     file_name = file.name.lower()
+    # Or as pickles of protocol 2 to 5 begin.
     if file_name.endswith(FORMATS["howtocaption"].suffixes) or re.match(rb"\x80[\x02-\x05]", head):
         return "howtocaption"
     text = head.decode(encoding_of(head, encoding), "replace").lstrip("\ufeff \t\r\n")
@@ -271,6 +273,7 @@ class VideoLog(AbstractContextManager["VideoLog"]):
         # Narrations may be consumed on another thread than the one that asked for them.
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         self._database.execute("PRAGMA cache_size = -16384")
+        # Nothing of it outlives the process, so that no crash needs a journal.
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
         self._database.execute("CREATE TABLE seen (video TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")

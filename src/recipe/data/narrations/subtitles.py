@@ -171,6 +171,7 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
             origin = origin or mapped
             close()
             current, above = None, []
+            # The nearer way round the counter, which may have begun again in between.
             ticks = (mapped[0] - origin[0] + 2**32) % 2**33 - 2**32
             shift = ticks / _TICKS - (mapped[1] - origin[1])
             skipped = "WEBVTT"
@@ -314,6 +315,7 @@ def _xml(label: str, text: str) -> Parsed:
     cue: tuple[int, int, float | Fault, float, bool] | None = None
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
     """Seconds of the units that TTML counts times in; frames and ticks where the file tells their length."""
+    # The encoding overrides the one that the XML declares, since the text is decoded already.
     parser = expat.ParserCreate("utf-8", " ")
     parser.buffer_text = True
 
@@ -373,6 +375,7 @@ def _xml(label: str, text: str) -> Parsed:
             parts.clear()
         opened.pop()
 
+    # The entities of a document type can unfold to gigabytes.
     parser.StartDoctypeDeclHandler = refuse
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = begin, finish, characters
     try:
@@ -392,9 +395,11 @@ def _element_times(
         if bad is not None:
             problem = f"the time {quoted(values[bad])} cannot be read"
             return Fault("cue that cannot be read", problem, _TIME_REMEDY)
+        # Times in TTML count from the beginning of the element around.
         start = around.begin + (read.get("begin") or 0.0)
         ends = [around.begin + (read["end"] or 0.0)] if "end" in read else []
         ends += [start + (read["dur"] or 0.0)] if "dur" in read else []
+        # Where both are given, TTML ends an element at the earlier one.
         return start, min(ends) if ends else around.end
     first, length, unit = ("t", "d", 0.001) if "t" in values else ("start", "dur", 1.0)
     if first not in values or around.name not in ("", "body", "timedtext", "transcript"):
@@ -431,6 +436,7 @@ def _dialogue(_label: str, text: str) -> Parsed:
         elif kind == "Format" and {"start", "end"} <= set(names) and names[-1] == "text":
             columns = names
         elif kind == "Dialogue":
+            # The text is the last column, because it may hold commas.
             values = dict(zip(columns, (value.strip() for value in rest.split(",", len(columns) - 1)), strict=False))
             start, end = clock(values.get("start", "")), clock(values.get("end", ""))
             if start is None or end is None or "text" not in values:
@@ -438,6 +444,7 @@ def _dialogue(_label: str, text: str) -> Parsed:
                 fault = Fault("cue that cannot be read", problem, "give Start, End and Text as 'Format:' has them")
                 parsed.append((number, fault))
             else:
+                # "\h" is a hard space, "\N" a line break; what follows "\p1" are the coordinates of a drawing.
                 said = _DRAWING.sub("", values["text"]).replace("\\h", " ")
                 parsed.append((number, make_cue(start, end, re.split(r"\\[Nn]", said))))
         elif line.strip() and not re.match(r"[;!]|[A-Z]\w*:", line.strip()):

@@ -27,6 +27,7 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
 
     Raises InputError where a column is missing or the file is no CSV.
     """
+    # `lines` bounds a row already; the limit of the module itself is 131,072 characters.
     csv.field_size_limit(LONGEST)
     text = lines(file, encoding)
     first = [*islice(text, 1)]

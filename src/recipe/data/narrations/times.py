@@ -27,6 +27,7 @@ _PLAIN = {"time", "times", "timestamp", "ts", "in", "at", "t", "d", "offset"}
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
     **dict.fromkeys(("ms", "msec", "millis", "millisecond", "milliseconds"), 1e-3),
+    # "ticks" are those of .NET, 100 ns.
     **{"us": 1e-6, "microseconds": 1e-6, "ns": 1e-9, "nanos": 1e-9, "nanoseconds": 1e-9, "ticks": 1e-7},
     **{"m": 60.0, "min": 60.0, "minutes": 60.0, "h": 3600.0, "hours": 3600.0},
 }

@@ -167,6 +167,7 @@ def _text(item: object) -> str | None:
 
 def _caption(item: dict[str, Any]) -> Caption:
     text = _text(item)
+    # An event of YouTube without a duration is a moment.
     times = times_of({"dDurationMs": 0} | item if "tStartMs" in item else item)
     return Caption(item.get("text") if text is None else " ".join(text.split()), *times)
 
