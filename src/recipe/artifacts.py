@@ -60,6 +60,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
         remove(path)
     with _own_sibling(target) as partial, _named(partial, target):
         yield partial
+        # Its content before its name: else a power cut may leave the name of an empty file.
         sync(partial)
         # A folder with content cannot be replaced in one step, so that it is moved aside, however often.
         while True:
@@ -81,6 +82,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
 
 _PRIVATE, _PUBLIC = 0o600, 0o666
 """Modes of a temporary file, and of one that `open` makes, before the umask."""
+# It can be read by setting it alone; here, before there are threads that write files meanwhile.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 _counter = itertools.count()

@@ -61,6 +61,7 @@ def start_worker(work: Callable[..., None], *settings: Any) -> tuple[BaseProcess
             process.start()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # The worker has this end too: while it is open here, the end of the worker would end no reading.
     theirs.close()
     return process, ours
 
@@ -105,6 +106,7 @@ def end_with_parent() -> None:
     def end() -> None:
         assert parent is not None
         wait([parent.sentinel])
+        # sys.exit would end this thread alone.
         os._exit(1)
 
     if parent is not None:

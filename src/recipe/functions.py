@@ -25,6 +25,7 @@ def load_function(name: str) -> Function:
         raise InputError.at(name, "this names no function", "write module:function, such as mine:reward")
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.append(folder)  # last, so that a file of the user's hides no module of a library
+    # Else a module that was written since this process began may not be found.
     importlib.invalidate_caches()
     try:
         value: Any = importlib.import_module(named["module"])

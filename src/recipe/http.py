@@ -40,6 +40,7 @@ def server_address(url: str, example: str, error: type[RecipeError] = InputError
 def connection_settings(timeout: float, connections: int | None = None) -> dict[str, Any]:
     """Settings of an HTTPX client: seconds for each read and write, and connections at most; more requests wait."""
     return {
+        # A request waits for a free connection for as long as it takes; its own time begins then.
         "timeout": httpx2.Timeout(timeout, connect=min(timeout, _CONNECT), pool=None),
         "limits": httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
     }
@@ -74,7 +75,9 @@ def wait_before_try(tries: int, stated: float | None, first: float, longest: flo
     `longest`.
     """
     if stated is not None:
+        # A little more, so that clients that were told the same do not come back together.
         return stated + _JITTER.uniform(0.0, 0.5)
+    # Any longest wait is passed long before, and the power of a float would overflow.
     doubled: float = first * 2 ** min(tries - 1, 16)
     return min(doubled, longest) * _JITTER.uniform(0.5, 1.0)
 

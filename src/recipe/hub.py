@@ -80,7 +80,7 @@ def publication(folder: Path, name: str = "", licence: str = "") -> Publication:
     home, here = (f"{place}/".encode() for place in (Path.home(), folder.resolve().parent))
     places = []
     for file, content in files.items():
-        if file.endswith(".safetensors"):
+        if file.endswith(".safetensors"):  # large, and no text
             continue
         text = content if isinstance(content, bytes) else content.read_bytes()
         if _SECRET.search(text) or any(key in text for key in keys):
@@ -169,6 +169,7 @@ def _adapter_config(folder: Path) -> bytes:
 def _whole(path: Path) -> bool:
     """Whether a file of safetensors is as long as its header says."""
     with path.open("rb") as stream:
+        # The length of the header in 8 bytes, the header as JSON, and then the tensors.
         size = int.from_bytes(stream.read(8), "little")
         try:
             header = json.loads(stream.read(size) if size < path.stat().st_size else b"")

@@ -183,6 +183,7 @@ def _yaml(text: str) -> Any:
 
 def _json_steps(text: str, begins: Sequence[int], times: bool) -> tuple[str, ...] | str:
     """The steps in the JSON that begins at one of these places, one value or one a line, or why there are none."""
+    # Not strict: models write line feeds as they are into texts of JSON.
     decoder, problem = json.JSONDecoder(strict=False), "the completion is JSON that cannot be read"
     for begin in begins:
         values, end = list[Any](), begin

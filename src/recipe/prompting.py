@@ -141,6 +141,7 @@ class PlannerPrompt:
                     origin, f"the message below [{role}] takes $goal or $done", "let only the last message take them"
                 )
         last = Template(messages[-1][1])
+        # By the pattern: get_identifiers names each once, however often it stands there.
         names = sorted(match["named"] or match["braced"] or "" for match in last.pattern.finditer(last.template))
         if not last.is_valid() or [name for name in names if name] != list(_PARTS):
             remedy = "write $goal and $done once each there, and a plain dollar as $$"

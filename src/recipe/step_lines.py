@@ -264,6 +264,7 @@ def _value(digits: str) -> int:
 def _take_marks(lines: Sequence[_Line], times: bool) -> None:
     """Take the marks off lines, as many as stand there, and note the first of each."""
     quoted = False
+    # Twice: a mark may also stand behind a time or a symbol.
     for _ in range(2):
         before = [(line.text, line.kind, line.number) for line in lines]
         for line in lines:
@@ -308,6 +309,7 @@ def _take_counting(lines: Sequence[_Line], kind: str, pattern: re.Pattern[str]) 
             digits = match.groups()[-1].casefold()
             value = ord(digits) - ord("a") + 1 if kind == "letter" else _value(digits)
             value = value or last + 1  # `next`, `finally`
+            # Of a dotted number the last part counts up, which is the last two digits of `_value`.
             if value % 100 not in (last % 100 + 1, 1):
                 return
             counted.append((line, match, value))
@@ -366,6 +368,7 @@ def _items(lines: Sequence[_Line], every: bool) -> tuple[str, ...]:
             continue
         if (levels or line.kind == "bullet") and not line.number and _COURTESY.match(line.text):
             continue
+        # Headings lie above every line, and nest by their level; one in bold has none.
         if line.heading % 7:
             line.indent = line.heading - 9
         while levels and levels[-1].indent > line.indent + 1:

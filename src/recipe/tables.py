@@ -192,6 +192,7 @@ def cells_of(path: Path, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
         for cells in table:
             begins, line = line + 1, table.line_num
             cells = [cell.strip() for cell in cells]
+            # Excel's own line, which names the delimiter, is no row.
             if any(cells) and not (begins == 1 and cells[0].lower() == "sep=" and not any(cells[1:])):
                 yield begins, cells
     except csv.Error as error:
@@ -233,6 +234,7 @@ def _cell(name: str, kind: Any, cell: str) -> object:
         return cell
     listed = tuple in origins
     if not listed:
+        # pandas writes whole numbers as 1.0 where a column has an empty cell.
         cell = cell.lower() if cell.lower() in ("true", "false") else re.sub(r"(?<=\d)\.0+$", "", cell)
     if not listed or cell[0] in "[(":
         for parse in (json.loads, ast.literal_eval):

@@ -396,6 +396,7 @@ def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
     option = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
     json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)
     kept = [parameter for name, parameter in signature.parameters.items() if name != "as_json"]
+    # Typer reads the parameters of the signature, and their types by get_type_hints.
     run.__signature__ = signature.replace(parameters=[*kept, json_option])  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*kept, json_option)} | {
         "return": None

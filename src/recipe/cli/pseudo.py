@@ -71,11 +71,13 @@ def pseudo(
             problem = f"no example was mined ({reasons})"
             raise InputError.at(corpus, problem, "give other narrations, or loosen the settings")
     except InputError:
+        # What was refused leaves nothing to go on from; after a kill or Ctrl-C the work stays.
         remove(work)
         raise
     origins = output.with_name(f"{output.stem}.origins.jsonl")
     write_jsonl(origins, (origin._asdict() for origin in mined.origins))
     write_examples(output, mined.examples)
+    # Last: until its result is written, a kill costs no work.
     remove(work)
     result: dict[str, Any] = {
         "output": str(output),

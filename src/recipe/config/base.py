@@ -55,6 +55,7 @@ def documented_fields(kind: type[Settings]) -> dict[str, str]:
     imported, and parse the whole module for each: 0.3 s of every command. Here the statement of the class is parsed.
     """
     documented: dict[str, str] = {}
+    # Bases first, so that the text of a class stands in place of an inherited one.
     for base in reversed(kind.__mro__):
         if not issubclass(base, Settings):
             continue
@@ -159,6 +160,7 @@ def changed_values(values: Mapping[str, Any], changes: Sequence[str]) -> dict[st
         except ValueError:
             read = {}
         value = read.get("value", text)
+        # A line feed may begin further keys, and TOML takes some texts for dates: both are meant as texts.
         here[name] = text if len(read) > 1 or isinstance(value, date | time) else value
     return result
 

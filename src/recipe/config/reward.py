@@ -68,11 +68,11 @@ class RewardConfig(Settings):
     grounded: GroundedConfig = GroundedConfig()
     pool: Literal["history", "full", "own"] = "history"
     """Which steps retrieve the pool: those of h for both scores, those of h + c for both, or each its own."""
-    pool_size: Positive = 25
+    pool_size: Positive = 25  # stated: section 3.2
     """K, narrations kept by stage 1."""
-    gap: Annotated[float, Field(le=0)] = -0.05
+    gap: Annotated[float, Field(le=0)] = -0.05  # stated: section 3.2
     """g, the gap penalty of stage 2."""
-    tau: Fraction = 0.10
+    tau: Fraction = 0.10  # stated, as the next two: appendix A.3
     """Progress threshold of the gate."""
     alpha: Annotated[float, Field(gt=0)] = 2.0
     """Penalty slope below the gate."""

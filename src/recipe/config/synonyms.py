@@ -51,6 +51,7 @@ def nearest_key(name: str, known: Iterable[str], cutoff: float = 0.5) -> str | N
     >>> nearest_key("group_size", ["rounds", "n"]), nearest_key("rouds", ["rounds", "n"]), nearest_key("x", ["rounds"])
     ('n', 'rounds', None)
     """
+    # Reversed, so that of keys with one last name the first counts.
     keys = {key.rpartition(".")[2]: key for key in reversed([*known])}
     if typo := get_close_matches(name, keys, n=1, cutoff=0.85):
         return keys[typo[0]]

@@ -81,6 +81,7 @@ def page_environment(package: str) -> "Environment":
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # Markup is a str too, and stays as it is.
         finalize=lambda value: shown(value, _LONGEST) if type(value) is str else value,
     )
     environment.filters |= {

@@ -52,7 +52,7 @@ STYLE = {
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
     "svg.fonttype": "none",
-    "svg.hashsalt": "recipe",
+    "svg.hashsalt": "recipe",  # the same ids each time
     "text.parse_math": False,  # names of systems are no formulas
     "lines.solid_capstyle": "round",
 }
@@ -320,6 +320,7 @@ def running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64
     [1.5, 3.0, 4.0]
     """
     kernel, known, start = np.ones(window), np.isfinite(values), window // 2
+    # The mode `same` gives as many values as the kernel has, where that is longer.
     total, count = (
         np.convolve(part, kernel)[start : start + len(values)] for part in (np.where(known, values, 0.0), known)
     )
@@ -404,6 +405,7 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # Figures of one page share its ids.
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", svg)
     svg = re.sub(r"font: ([\d. ]*?[\d.]+px) [^;\"]*", r"font: \1 var(--sans)", svg)

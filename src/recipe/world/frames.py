@@ -91,6 +91,7 @@ def _polygon(*points: tuple[float, float]) -> Inside:
         odd = np.zeros(x.shape, dtype=bool)
         for (x0, y0), (x1, y1) in zip(points, (*points[1:], points[0]), strict=True):
             if y0 != y1:
+                # The even-odd rule: a ray to the right leaves the figure by an odd number of crossings.
                 odd ^= ((y0 > y) != (y1 > y)) & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
         return odd
 
@@ -316,6 +317,7 @@ def _paint(
     cos, sin = (f(angle) / radius for f in (torch.cos, torch.sin))
     across, down = middle[0] - x, middle[1] - y
     half = (right - left) / 2, (bottom - top) / 2
+    # From the window to the stencil: the inverse of the pose, by place, angle and radius.
     theta = torch.stack(
         [
             torch.stack([cos * half[0], sin * half[1], cos * across + sin * down], -1),
