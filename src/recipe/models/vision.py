@@ -62,6 +62,7 @@ class VideoProcessor:
     """Larger frames are reduced to this area."""
     max_tokens: int | None = 128_000
     """A clip's frames share 90% of this many tokens, as in qwen-vl-utils; None where only `max_pixels` holds."""
+    # Of the training images of CLIP, as for Qwen2-VL.
     mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)
     std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
 

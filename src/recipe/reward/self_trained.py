@@ -320,6 +320,7 @@ def train_nets(
         above = np.tanh(dropped @ p["second"] + p["second_bias"])
         value = (above @ p["last"] + x @ p["linear"])[..., 0]
 
+        # At 50 the slope is that of infinity within rounding, and from 710 on the exponential overflows.
         difference = np.clip(value[:, :_BATCH] - value[:, _BATCH:], -50.0, 50.0)
         # The slope of log(1 + exp(-difference)), the loss of a pair in the model of Bradley and Terry (1952).
         slope = -weight[pairs] / (1.0 + np.exp(difference)) / _BATCH
@@ -336,7 +337,7 @@ def train_nets(
         }
         # To 0 at the end, so that the last batches move nothing.
         rate = _RATE * (1.0 - step / STEPS)
-        for name, gradient in gradients.items():  # AdamW
+        for name, gradient in gradients.items():  # AdamW (Loshchilov and Hutter, 2019)
             slow, square = moments[name]
             slow += 0.1 * (gradient - slow)
             square += 0.001 * (gradient**2 - square)

@@ -212,7 +212,7 @@ def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStati
     for column in (1, 2, 3):
         spread = sum(float(own[0] @ own[0]) for own in moved) * sum(float(own[column] @ own[column]) for own in moved)
         covariance = sum(float(own[0] @ own[column]) for own in moved)
-        pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)
+        pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)  # below, it is rounding
     rewards = [record.reward for record in records if record.reward is not None]
     return StepStatistics(
         step=step,

@@ -41,6 +41,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtra("asking an endpoint", "llm") from error
 
+# Those that openai's own client tries again, and 425, too early.
 _PASSING = frozenset({408, 409, 425, 429})
 _UNDECIDED = frozenset({408, 409, 502, 504})
 """After these the request may still be worked on, or was answered behind a gateway."""
