@@ -57,6 +57,7 @@ def verify_shards(folder: Path, shards: Sequence[ShardRecord], progress: Progres
         for shard in shards:
             path = folder / SHARDS / shard["name"]
             require_files(path, shard)
+            # Before the file is read: what is written to it meanwhile leaves another state.
             states[shard["name"]] = _state(folder, shard)
             require_unchanged(path, shard, FILES)
             if _state(folder, shard) != states[shard["name"]]:

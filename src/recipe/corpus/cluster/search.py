@@ -191,6 +191,7 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
                     f"{folder}: the actors opened {sum(opened)} narrations of {manifest['narrations']}; "
                     "let each open its own shards, all of them."
                 )
+            # From here on they are the caller's to stop; after any error above they are stopped here.
             index._stack = stack.pop_all()
         return index
 

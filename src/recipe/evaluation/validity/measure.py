@@ -180,6 +180,7 @@ def plan_metrics(scored: Sequence[ScoredPlan]) -> list[dict[str, float]]:
     shared = [name for name in (rows[0] if rows else {}) if all(name in row for row in rows)]
     distinct: dict[str, float] = {}
     if min(map(len, groups.values()), default=0) >= PLANS:
+        # Of equally many of each: more samples hold more different plans.
         distinct = {name: float(len({plan.key for plan in group[:PLANS]})) for name, group in groups.items()}
     return [
         {name: row[name] for name in shared} | ({"distinct": distinct[plan.example_id]} if distinct else {})

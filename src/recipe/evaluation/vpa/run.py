@@ -173,6 +173,7 @@ class VpaMeasure(Measure):
             plans = iter([first])
         else:
             plans = random_plans(task.samples, task.ids, WIDTH, name == "random-goal", draws, seed)
+            # The first of these draws again, which the same seed gives, so that none is taken from them.
             first = next(random_plans(task.samples, task.ids, WIDTH, name == "random-goal", 1, seed))
         return self._rows(plans, [MappedPlan(actions=task.ids.named(own)) for own in first.tolist()])
 

@@ -347,5 +347,6 @@ def write_plans(
     }
     write_trace(trace, pairs)
     write_predictions(output, (predicted(example_id, plan) for example_id, plan in pairs))
+    # Last: where it is, the plans that it counts are there, too.
     write_json(manifest_of(output), manifest)
     return manifest

@@ -111,6 +111,7 @@ def text_generation(steps: Sequence[NextStep], _progress: Progress = SILENT) -> 
     scores: list[float | None] = []
     for _, candidate in steps:
         logprobs = [proposal.logprob for proposal in candidate.proposals if proposal.logprob is not None]
+        # Rounding may take a log-probability above 0.
         scores.append(round(math.exp(min(max(logprobs), 0.0)), _DIGITS) if logprobs else None)
     return scores
 
