@@ -161,7 +161,7 @@ def _json_rows(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
         lists = [(name, rows) for name, rows in alone.items() if isinstance(rows, list)] if type(alone) is dict else []
         names = [name for name, rows in lists if (name == "data" or len(alone) == 1) and {*map(type, rows)} <= {dict}]
         if isinstance(alone, list) or names:
-            values = [*_values(text, text.index("[", text.index(f'"{names[0]}"') if names else 0) + 1)]
+            values = [*_values(text, text.index("[", _place_of(text, names[0]) if names else 0) + 1)]
     except json.JSONDecodeError as error:
         problem = f"not valid JSON ({error.msg} at column {error.colno})"
         raise InputError.at(path, problem, remedy, line=error.lineno) from None
@@ -180,6 +180,17 @@ def _values(text: str, place: int) -> Iterator[tuple[int, str, Any]]:
         line += text.count("\n", before, place)
         yield line, text[place:end], value
         before, place = place, end
+
+
+def _place_of(text: str, name: str) -> int:
+    """Where the value of a key begins in an object of JSON: of several the last, whose value a reader of JSON takes."""
+    place, last, decode = text.index("{") + 1, 0, json.JSONDecoder().raw_decode
+    while text[(place := _BETWEEN.match(text, place).end())] != "}":  # type: ignore[union-attr]  # it matches nothing, too
+        key, end = decode(text, place)
+        value = _BETWEEN.match(text, text.index(":", end) + 1).end()  # type: ignore[union-attr]
+        last = value if key == name else last
+        place = decode(text, value)[1]
+    return last
 
 
 def cells_of(path: Path, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:

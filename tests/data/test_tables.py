@@ -76,6 +76,8 @@ FORMS: dict[str, bytes] = {
     "list": json.dumps(ROWS, indent=2).encode(),
     "list on one line": json.dumps(ROWS).encode(),
     "data": json.dumps({"schema": {"fields": []}, "data": ROWS}).encode(),
+    "data as a value, too": json.dumps({"kind": "data", "others": [{"goal": "no"}], "data": ROWS}, indent=1).encode(),
+    "data twice": b'{"data": [{"goal": "no"}], "data": ' + json.dumps(ROWS).encode() + b"}",
     "a list under any name": json.dumps({"procedures": ROWS}, indent=2).encode(),
     "commas": table().encode(),
     "semicolons": table(";").encode("utf-8-sig"),

@@ -90,7 +90,7 @@ def test_one_text_is_not_steps() -> None:
         asked(Script()).score(history="boil", continuations=[["pour"]], goal="tea")
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_not_now_is_asked_again(status: int, waits: list[float], caplog: pytest.LogCaptureFixture) -> None:
     script = Script(told(status, "queue_full"), httpx2.ConnectError("refused"), httpx2.ReadTimeout("late"))
     with caplog.at_level(logging.WARNING):

@@ -1,7 +1,7 @@
 """Attacks: what a policy is drawn to by a reward, and what a best-of-N choice takes.
 
 The greedy attack grows a plan by whichever step, good or bad, raises the reward most. The plan starts empty, may use a
-step again, and grows to three times the true length at most, or until two steps running brought nothing; its best
+step again, and grows to three times the true length at most, or until three steps running brought nothing; its best
 beginning is the attack. Of steps that raise the reward alike the true one is taken.
 
 The best-of-64 attack needs no search: of 64 plans that are composed of the same steps at random, it is the one with the
@@ -23,7 +23,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """Where the steps of an attack come from, in the order in which equal rewards are decided."""
 LONGEST = 3
 """Length of a greedy plan at most, in true lengths."""
-PATIENCE = 2
+PATIENCE = 3
 """Steps that may bring nothing before the attack gives up: a gate makes rewards flat in places."""
 BEST_OF, BEST_OF_LENGTH = 64, 2
 """Composed plans of which the best is taken, and their length at most, in true lengths."""
@@ -87,7 +87,7 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
                 plans[index] = own[totals.index(highest)]
                 if highest > rewards[index][0]:
                     best[index], rewards[index] = plans[index], (highest, rewards[index][1])
-            if len(plans[index]) < min(LONGEST * len(prompts[index].true), len(best[index]) + PATIENCE + 1):
+            if len(plans[index]) < min(LONGEST * len(prompts[index].true), len(best[index]) + PATIENCE):
                 left.append(index)
         advance(len(running) - len(left))
         running = left

@@ -140,8 +140,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     where = f"in {best.narration.video_id}" if best else "segment"
     # Where there is little room, the texts need that of the bars.
     bars = ("",) if out.width >= _WIDE else ()
-    found = ("told", "similar", "time", where) if explanation.narrations else ()
-    table = Table("", "step", "adds", *bars, *found, box=None, padding=(0, 1))
+    headers = ("told", "similar", "time", where) if explanation.narrations else ()
+    table = Table("", "step", "adds", *bars, *headers, box=None, padding=(0, 1))
     grounded = explanation.steps or (None,) * len(explanation.evidence)
     longest = max((abs(step.contribution or 0) for step in explanation.evidence), default=0)
     history = len(explanation.history)
@@ -159,8 +159,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
             segment = Text(ground.segment.text)
             if says_opposite(step.text, ground.segment.text):
                 segment.append(" (the opposite)", "red")
-        told = (f"{step.matched_in}/{len(explanation.about)}", similarity, time, segment) if found else ()
-        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *told)
+        cells = (f"{step.matched_in}/{len(explanation.about)}", similarity, time, segment) if headers else ()
+        table.add_row(name, Text(step.text), adds, *([bar] if bars else []), *cells)
         if number == history:
             table.add_row("", Text("the history ends here", "dim italic"), end_section=True)
     for column in table.columns:  # the texts fold, and no figure is cut

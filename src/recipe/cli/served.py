@@ -94,7 +94,7 @@ def planned_there(server: str, goal: str, history: Sequence[str], count: int, se
         try:
             while (run := client.send("GET", f"/api/runs/{identity}"))["state"] in ("queued", "running"):
                 time.sleep(_PAUSE)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             # Else the server would write to its end what nobody waits for.
             client.send("DELETE", f"/api/runs/{identity}")
             raise

@@ -179,8 +179,10 @@ def _spoken_steps(
     count = min(max(len(corpus) // _NEAR, 3), _NEAR)  # few of a small corpus, whose goals have few narrations
     hits = corpus.search_batch([query], count + 1)[0]
     near = [hit.narration for hit in hits if hit.narration != number][:count]
-    others = set(range(len(corpus))).difference(near, [number]) if len(corpus) < 4 * _FAR else range(len(corpus))
-    far = [other for other in random.sample(sorted(others), min(_FAR, len(others))) if other not in (number, *near)]
+    others: Sequence[int] = range(len(corpus))
+    if len(corpus) < 4 * _FAR:
+        others = sorted({*others}.difference(near, [number]))
+    far = [other for other in random.sample(others, min(_FAR, len(others))) if other not in (number, *near)]
     similarities, offsets = baseline.similarities(corpus, [*near, *far], vectors)
     highest = np.maximum.reduceat(calibrated(similarities, baseline.floors(vectors)), offsets[:-1], axis=0)
     support = highest[: len(near)].mean(axis=0) - _FAR_WEIGHT * highest[len(near) :].mean(axis=0)

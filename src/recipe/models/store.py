@@ -75,9 +75,14 @@ class AnswerStore:
         if len(unsafe) > _MANY:
             os.sync()
             return
-        for path in unsafe:
-            with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-                os.fsync(stream.fileno())
+        # Their folders, too: a name is on the disk only when its folder is.
+        for path in (*unsafe, *{path.parent for path in unsafe}):
+            with contextlib.suppress(FileNotFoundError):
+                descriptor = os.open(path, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def sha256(self, file: Path) -> str:
         """SHA-256 of a file, computed again only where its size or its time of change is another. Raises OSError."""

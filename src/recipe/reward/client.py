@@ -29,8 +29,9 @@ class ServiceClient(HttpClient):
     """
 
     server = "reward service"
-    # A full queue, a proxy without its server, a service that starts or stops, a request whose time was over.
-    retried = frozenset({429, 502, 503, 504})
+    # A body that came too slowly, a full queue, a proxy without its server, a service that starts or stops, a request
+    # whose time was over.
+    retried = frozenset({408, 429, 502, 503, 504})
     # The batch of a scorer that died fails, and succeeds once it has restarted; a prompt that always fails must end.
     most_tries = {"compute_failed": 4}  # noqa: RUF012 - read only
     unavailable = ServiceUnavailable

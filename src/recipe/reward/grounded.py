@@ -22,12 +22,12 @@ the history is better evidence for what follows.
 
     O(c) = mean over i < j of (N_ij - N_ji) / (N_ij + N_ji + 1),   N_ij = sum_P sum_{k < l} W_ik W_jl
 
-is the vote of the pool on the order of each pair of steps: an order statistic of many narrations, where B and A read
-each narration alone. r(c) is relevance to goal and history and needs no corpus (`recipe.reward.baselines`),
-so that a corpus that does not cover the activity leaves a reward that still depends on the topic; a step that is like
-the goal counts as a repeat in r too. gamma(h) is the mean gain of a step of the history, and phi the share of it that
-each step of the plan costs. |c| + H, with H about the number of steps of a plan, makes the reward a Dice coefficient: a
-division by |c| would reward short plans, no division long ones.
+is the vote of the pool on the order of each pair of steps, whether they are new or not: an order statistic of many
+narrations, where B and A read each narration alone. r(c) is relevance to goal and history and needs no corpus
+(`recipe.reward.baselines`), so that a corpus that does not cover the activity leaves a reward that still depends on the
+topic; a step that is like the goal counts as a repeat in r too. gamma(h) is the mean gain of a step of the history, and
+phi the share of it that each step of the plan costs. |c| + H, with H about the number of steps of a plan, makes the
+reward a Dice coefficient: a division by |c| would reward short plans, no division long ones.
 
 theta(h), in [0, 1], is how far the corpus is trusted. It is 0 by default; with the setting `trust` it rises with the
 coverage of the prompt between two thresholds. What is assumed of any prompt then gives way where narrations tell this

@@ -5,6 +5,7 @@ would use. Studies state the same seconds for their scales. Importing this loads
 """
 
 import math
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -143,8 +144,9 @@ def measure(config: AnyTraining) -> StepMeasurement:
             from recipe.training.best_of_n import train_best_of_n  # noqa: PLC0415
 
             train_best_of_n(short, scorer, clock)
-    # Linux counts it in units of 1,024 bytes.
-    memory = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+    # Linux counts it in units of 1,024 bytes, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    memory = float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
     if torch.cuda.is_available():
         memory = float(torch.cuda.max_memory_reserved())
     if isinstance(config, BestOfNConfig):

@@ -50,7 +50,8 @@ def test_likelihoods_and_cosines_lie_between_0_and_1_and_keep_their_order(first:
 
 def test_the_agent_ranks_by_cosine_and_likelihood() -> None:
     scores = translation(considered(("stir~", -0.1), ("stir~ it", -2.0), ("pour", -2.0), ("add", None)), beta=0.3)
-    assert scores == [pytest.approx(0.6 - 0.03), pytest.approx(1.0 - 0.6), 1.0]
+    assert scores == [pytest.approx(0.6 - 0.03), pytest.approx(1.0 - 0.6), None]
+    assert translation(considered(("stir~", None), ("pour", None)), beta=0.3) == [pytest.approx(0.6), 1.0]
 
 
 def test_what_is_not_told_is_left_out_of_the_mean() -> None:

@@ -265,8 +265,9 @@ class DiversityMeasure(Measure):
         if names & accuracy.keys():
             points = []
             for line in published("diversity").rows:
-                x, y = (Interval(value or 0.0) for value in line.values[:2])
-                points.append(Point(f"{line.name}, published", x, y, hollow=True))
+                x, y = line.values[:2]
+                if x is not None and y is not None:
+                    points.append(Point(f"{line.name}, published", Interval(x), Interval(y), hollow=True))
             points += [
                 Point(scored.system, scored.overall.values["diversity"], Interval(accuracy[scored.system]))
                 for scored in scores

@@ -209,7 +209,9 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
         for index, column in enumerate(table.columns):
             if column.key in rows:
                 marks += [
-                    Mark(rows[column.key], Interval(line.values[index] or 0.0), hollow=True) for line in table.rows
+                    Mark(rows[column.key], Interval(value), hollow=True)
+                    for line in table.rows
+                    if (value := line.values[index]) is not None
                 ]
     criteria = []
     for system in results.scores:

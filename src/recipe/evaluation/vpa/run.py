@@ -242,7 +242,7 @@ class VpaMeasure(Measure):
             marks += [Mark(name, scored.overall.values.get(key), scored.system) for scored in scores]
             if key in keys:
                 values = [own.values[keys.index(key)] for own in published("vpa").rows if own.group == "zero-shot"]
-                marks += [Mark(name, Interval(value or 0.0), hollow=True) for value in values]
+                marks += [Mark(name, Interval(value), hollow=True) for value in values if value is not None]
         drawn = intervals(marks, colours=regime_colours(scored.system for scored in scores), unit="mAcc, percent")
         caption = "Mean accuracy by horizon, 95% interval; grey: the published zero-shot rows."
         return [Figure(inline_svg(drawn, "vpa", caption), caption)]

@@ -125,18 +125,20 @@ def text_mapping(steps: Sequence[NextStep], _progress: Progress = SILENT) -> lis
 def translation(steps: Sequence[NextStep], _progress: Progress = SILENT, *, beta: float) -> list[float | None]:
     """The ranking of the LLM agent baseline (Huang et al., 2022, equation 1): cosine + beta x mean log-probability.
 
-    The highest of a candidate's proposals; of their cosines alone where no log-probability is known. Not in [0, 1].
+    The highest of a candidate's proposals with a log-probability, None where none has one; where no candidate has one,
+    of cosines alone. Not in [0, 1].
     """
-    return [
-        round(
-            max(
-                match.similarity + beta * (proposal.logprob or 0.0)
-                for proposal, match in zip(candidate.proposals, candidate.matches, strict=True)
-            ),
-            _DIGITS,
-        )
+    proposals = [
+        [
+            (match.similarity, proposal.logprob)
+            for proposal, match in zip(candidate.proposals, candidate.matches, strict=True)
+        ]
         for _, candidate in steps
     ]
+    if all(logprob is None for own in proposals for _, logprob in own):
+        return [round(max(similarity for similarity, _ in own), _DIGITS) for own in proposals]
+    ranked = ([similarity + beta * logprob for similarity, logprob in own if logprob is not None] for own in proposals)
+    return [round(max(own), _DIGITS) if own else None for own in ranked]
 
 
 def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
