@@ -124,13 +124,13 @@ def write_result(
 
 
 def command() -> str:
-    """This process's command line, without folders of this machine and without --json."""
+    """This process's command line, without folders of this machine, --json and --title, which heads the result."""
     words = []
     arguments = iter(sys.argv[1:])
     for word in arguments:
-        if word == "--json":
+        if word in ("--json", "--title"):
             next(arguments, None)
-        elif not word.startswith("--json="):
+        elif not word.startswith(("--json=", "--title=")):
             words.append(Path(word).name if Path(word).is_absolute() else word)
     settings = [f"{name}={os.environ[name]}" for name in THREADS if name in os.environ]
     return " ".join([*settings, "python", f"benchmarks/{Path(sys.argv[0]).name}", shlex.join(words)]).strip()

@@ -126,17 +126,18 @@ def main() -> None:
 
 
 def body(runs: dict[str, dict[str, dict[str, float]]]) -> list[str | dict[str, Any]]:
-    """Of each run, a column for both kinds of tasks, and what most and least can be said of all corpora."""
+    """Of the run `now`, a row for each corpus, with one step done and with the goal alone."""
     rows: dict[str, dict[str, Any]] = {}
-    for run, found in runs.items():
-        for name, row in found.items():
+    for name, row in runs["now"].items():
+        corpus, _, form = name.rpartition(", ")
+        if form != FORMS[2]:
             for kind in ("told", "other fields"):
                 shares = (f"{row[f'{kind}: {word}']:.0f}" for word in STATES.values())
-                rows.setdefault(name, {})[f"{kind}, {run}"] = " / ".join(shares)
+                rows.setdefault(corpus, {})[f"{kind}, {form}"] = "/".join(shares)
     return [
-        "Percent of prompts whose task is known / known in part / not known; of held-out videos of the corpus's tasks "
+        "Percent of prompts whose task is known/known in part/not known: of held-out videos of the corpus's tasks "
         "(*told*), and of tasks of other fields.",
-        table(rows, "corpus, done"),
+        table(rows, "corpus"),
     ]
 
 
