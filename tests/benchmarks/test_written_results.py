@@ -113,6 +113,21 @@ def test_an_index_written_by_hand_stays_and_other_pages_do_not(results: ModuleTy
     assert not (results.TARGET / "gone.md").exists()
 
 
+def test_a_page_begins_with_its_verdict_and_leaves_out_what_is_kept_for_the_record(
+    results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {results.TARGET / f"{name}.md" for name in results.verdicts()} <= results.pages().keys()
+    monkeypatch.setattr(results, "SOURCE", tmp_path)
+    (tmp_path / "verdicts.toml").write_text('calls = "Ours is fast."\n')
+    for name, machine, body in (("a", "two cores", ["Once."]), ("b", "two cores", ["Twice."]), ("c", "a GPU", [])):
+        found = {"title": name, "command": "", "commit": "abc", "machine": machine, "guide": "g.md", "body": body}
+        (tmp_path / f"calls-{name}.json").write_text(json.dumps(found))
+    [text] = results.pages().values()
+    assert [line for line in text.splitlines() if line][1] == "Ours is fast."
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## a", "## b"]
+    assert text.count("two cores") == 1
+
+
 def test_a_comparisons_page_shows_samples_and_greedy_plans_in_a_row(common: ModuleType) -> None:
     comparison = importlib.import_module("comparison")
     seeds, mean = ("seed 0", "seed 1", "seed 2"), comparison.MEAN
