@@ -12,12 +12,12 @@ A file holds one measurement. Files that share the name before the first hyphen 
     raw      files of all values, as COMMIT:PATH, where this file holds a part: `git show` prints them, and a release
              has them in results.tar.gz
 
-Other keys are values, for whoever computes with them. A page begins with its line of benchmarks/results/verdicts.toml,
-if it has one, and names the machine of most of its sections once. Lines of README.md between `<!-- NAME -->` and
-`<!-- /NAME -->` are those of benchmarks/results/readme-NAME.md, where `{FILE: ROW: COLUMN}` stands for a cell of a table
-of FILE.json; they end with the commits of these files. Those of the demo begin with the plan that its report begins
-with. A picture holds the key `curves` of its file, so that it is known to show the same values. docs/results/index.md
-is written by hand, and left as it is.
+Other keys are values, for whoever computes with them. A page begins with its line of
+benchmarks/results/verdicts.toml, if it has one, and names the machine of most of its sections once. Lines of
+README.md between `<!-- NAME -->` and `<!-- /NAME -->` are those of benchmarks/results/readme-NAME.md, where `{FILE:
+ROW: COLUMN}` stands for a cell of a table of FILE.json; they end with the commits of these files. Those of the demo
+begin with the plan that its report begins with. A picture holds the key `curves` of its file, so that it is known to
+show the same values. docs/results/index.md is written by hand, and left as it is.
 """
 
 import json
