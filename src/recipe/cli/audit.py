@@ -41,7 +41,7 @@ def audit(
         typer.Option(
             "--verifier",
             help=f"{', '.join(NAMES)}, module:function or NAME=module:function for a function of yours (docs/own.md), "
-            "or NAME=CONFIG.toml; repeat for each. Paper and grounded.",
+            "or NAME=CONFIG.toml; repeat for each. Default: paper and grounded.",
         ),
     ] = None,
     config: Config = None,
@@ -69,7 +69,7 @@ def audit(
 ) -> CommandOutput:
     """Measure how well rewards distinguish true continuations from corruptions of them.
 
-    The controls `length` and `relevance`, which read no corpus, are always audited beside the verifiers.
+    The controls `length` and `relevance`, which read no corpus, are always audited, too.
 
     Example: recipe reward audit --corpus corpora/mine --procedures tasks.jsonl --limit 100 --output audits/mine
     """

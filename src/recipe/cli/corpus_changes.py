@@ -37,7 +37,7 @@ def add(
     device: Annotated[str | None, typer.Option(help="Device that encodes, such as cuda:0.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts encoded at once.")] = 64,
 ) -> CommandOutput:
-    """Add narrations to a corpus, and replace those of videos that it holds in other words; only new texts are encoded.
+    """Add narrations to a corpus, and replace those that changed; only new texts are encoded.
 
     The files are read as those of the build were. A narration that the corpus holds as it is is left alone, so that the
     same command can be run again. Where videos were kept out of the build, give the same --exclude.
@@ -83,7 +83,7 @@ def remove(
 def compact(folder: Folder) -> CommandOutput:
     """Write shards with removed narrations anew without them, and small neighbouring shards as one.
 
-    Nothing is encoded, and searches and rewards stay what they are; the corpus id is another one.
+    Nothing is encoded. Searches and rewards stay the same; the corpus gets a new id.
 
     Example: recipe corpus compact corpora/mine
     """
@@ -95,7 +95,9 @@ def compact(folder: Folder) -> CommandOutput:
 @shows
 def listing(
     folder: Folder,
-    grep: Annotated[str, typer.Option(help="Only narrations with this text in id or title, in any case.")] = "",
+    grep: Annotated[
+        str, typer.Option(help="Only narrations with this text in id or title; case does not matter.")
+    ] = "",
 ) -> CommandOutput:
     """List the narrations of a corpus: video id, segments, title, and the collection or address that they are from.
 

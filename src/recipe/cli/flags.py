@@ -105,8 +105,8 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
                 typer.Option(
                     "--set",
                     metavar="KEY=VALUE",
-                    help=f"Set a key of the settings, such as {some}=VALUE; repeat for more. Keys without an option of "
-                    f"their own: {', '.join(others)}.",
+                    help=f"Set a key of the settings, such as {some}=VALUE; repeat for more."
+                    + (f" Keys without an option of their own: {', '.join(others)}." if others else ""),
                     rich_help_panel="Settings",
                 ),
             ],

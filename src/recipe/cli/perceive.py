@@ -48,7 +48,8 @@ def perceive(
         typer.Option(min=1, help="Clips that a model on this machine is shown at once, at most."),
     ] = 16,
     devices: Annotated[
-        str, typer.Option(help="Devices of this machine that share the work, a process each: cuda:0,cuda:1, or 2.")
+        str,
+        typer.Option(help="Devices of this machine that share the work, a process each: cuda:0,cuda:1, or how many."),
     ] = "",
     *,
     model: ModelConfig,

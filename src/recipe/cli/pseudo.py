@@ -17,7 +17,9 @@ from recipe.config import MiningConfig
 @shows
 def pseudo(
     corpus: Annotated[Path, typer.Option(help="Corpus folder that continuations are mined from.")],
-    output: Annotated[Path, typer.Option(help="Examples file to write, JSON lines; its origins go beside it.")],
+    output: Annotated[
+        Path, typer.Option(help="Examples file to write, JSON lines; X.origins.jsonl says where each is from.")
+    ],
     examples: Annotated[
         Path | None, typer.Option(help="Mine for the histories of these examples. Default: from titles alone.")
     ] = None,

@@ -54,7 +54,7 @@ def report(
         ),
     ] = "",
 ) -> CommandOutput:
-    """Write a run's report.html again, or one page of what `recipe evaluate` measured beside the paper's tables.
+    """Write a run's report.html again, or one page of `recipe evaluate` results next to the paper's tables.
 
     Of a training run with validation it writes validation.html: reward and measure by step. Of one without, it shows
     the metrics.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @shows
 def reword(
-    output: Annotated[Path, typer.Option(help="Rewordings to write, JSON lines; a report goes beside it.")],
+    output: Annotated[Path, typer.Option(help="Rewordings to write, JSON lines, with a report next to them.")],
     root: Annotated[
         Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")
     ] = None,

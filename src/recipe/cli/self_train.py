@@ -42,7 +42,7 @@ def self_train(
     config: Config = None,
     seed: Annotated[int, typer.Option(help="Draws narrations, cuts and corruptions.")] = 0,
 ) -> CommandOutput:
-    """Train a net on the corpus itself, beside the grounded reward, and test whether it should be used.
+    """Train a net on the corpus itself, on top of the grounded reward, and test whether to use it.
 
     Prompts are made of narrations of the corpus and corrupted by rule: no annotation is needed. The same command
     resumes what was stopped.

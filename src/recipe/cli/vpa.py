@@ -252,7 +252,7 @@ def plan(
     ] = None,
     limit: Annotated[int | None, _sample_option("Only so many samples, evenly taken from all.", min=1)] = None,
     card: Annotated[
-        bool, _sample_option("Only the actions of the goal's card: easier, not comparable.", "--card")
+        bool, _sample_option("Only the actions that CrossTask lists for the goal: easier, not comparable.", "--card")
     ] = False,
     encoder: Annotated[str, _sample_option("Maps words to actions: minilm, hash:256, hub id or folder.")] = "minilm",
     ablations: Annotated[

@@ -102,7 +102,7 @@ def clip(
         list[str] | None, typer.Option(help="A step that was done; repeat the option, in order.")
     ] = None,
     first: Annotated[int | None, typer.Option(min=1, help="Show so many steps of a valid order instead.")] = None,
-    unseen: Annotated[bool, typer.Option(help="On the background that no training shows.")] = False,
+    unseen: Annotated[bool, typer.Option(help="On the background that training never shows.")] = False,
     seed: Seed = 0,
     folder: Folder = None,
 ) -> None:

@@ -44,7 +44,7 @@ class MiningConfig(Settings):
     pool_size: Positive = 25
     """Stated (appendix A.3), of the verifier. K, narrations that stage 1 finds for a history."""
     min_similarity: Annotated[float, Field(ge=-1, le=1)] = 0.0
-    """Ours. Least A_mono of a history with its narration; examples below it are left out."""
+    """Ours. Lowest search score (A_mono) of a history with its narration; examples below it are left out."""
     steps: Positive | None = None
     """Ours. Most segments in a continuation; left out: as many as the example's own has steps, and 8 from titles."""
     segments: Literal["all", "step-like"] | None = None

@@ -34,7 +34,7 @@ class SamplingConfig(Settings):
     """How a planner samples."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
-    """0 is greedy. Left out: 0.7, or with `imitate` the checkpoint's own."""
+    """0 is greedy. Usually 0.7, or with `imitate` the checkpoint's own."""
     max_tokens: Positive = 256
     """Longest completion."""
     batch_size: Positive = 64
@@ -126,7 +126,7 @@ class ModelConfig(Settings):
     replay: bool = False
     """Answer from the cache alone; a question that is not in it is an error."""
     max_calls: Annotated[int, Field(ge=0)] | None = None
-    """Most answers to pay for in this run; the cache keeps them for the next run."""
+    """Most answers to pay for in this run; the next run finds them in the cache."""
     max_tokens_total: Annotated[int, Field(ge=0)] | None = None
     """Most tokens to pay for in this run, read and written; the last answers may exceed it."""
 

@@ -38,14 +38,13 @@ class SearchConfig(Settings):
     """Whether plans are composed step by step by a verifier, and how (docs/planning.md)."""
 
     search: Literal["none", "recombine"] = "none"
-    """`recombine`: a plan is composed of the steps of whole plans that are sampled once. `none`: whole plans."""
+    """`recombine` composes a plan from the steps of sampled plans; `none` takes whole plans."""
     width: Positive = 4
-    """Beginnings of plans that are kept."""
+    """Beginnings of plans that the search keeps."""
     samples: Positive = 8
     """Whole plans that are sampled."""
     budget: Positive | None = None
-    """Different steps that may be encoded for a prompt; once they are, the best plan so far is taken. Left out: no
-    bound."""
+    """Most different steps to encode for a prompt; then the best plan so far is taken. Left out: no bound."""
 
 
 class VidAssistConfig(Settings):

@@ -79,7 +79,7 @@ def init(
 ) -> CommandOutput:
     """Make a board: its tracks, scorers and control rows, and the owner's account.
 
-    The owner's token is printed this once. Give one of CONFIG and --demo.
+    The owner's token is printed only this once. Give either CONFIG or --demo.
 
     Example: recipe board init --demo
 
@@ -137,7 +137,7 @@ def upgrade(database: Database = _DEFAULT) -> None:
 @app.command("serve")
 def serve(
     database: Database = _DEFAULT,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8002,
 ) -> None:
     """Serve the board's pages and its API. Workers are processes of their own.
@@ -334,9 +334,9 @@ def rescore(
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the scorer; repeat for more.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the old scorer in use beside the new one.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the old scorer in use, too.")] = False,
 ) -> None:
-    """Score all submissions again by this program's scorer, on a new board; the old one stays readable.
+    """Score all submissions again with this version's scorer, on a new board; the old one stays readable.
 
     Example: recipe board rescore 9f2c51aa03b4d6e7 --set judge.repeats=3
     """
@@ -408,7 +408,7 @@ def export(
     output: Annotated[Path, typer.Option(help="File to write: CSV, or JSON by its ending.")],
     database: Database = _DEFAULT,
 ) -> None:
-    """Write all rows of a board, also one whose results are hidden.
+    """Write all rows of a board, even if its results are hidden.
 
     Example: recipe board export 9f2c51aa03b4d6e7 --output board.csv
     """
@@ -441,7 +441,7 @@ def add_account(
     ] = False,
     display: Annotated[str, typer.Option(help="Name that pages show. Default: the name.")] = "",
 ) -> CommandOutput:
-    """Make an account; its token is printed this once.
+    """Make an account; its token is printed only this once.
 
     Example: recipe board account add ann --display "Ann, University of X"
     """

@@ -14,7 +14,7 @@ def serve(
     method: Method = None,
     pool: Pool = None,
     config: Config = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8000,
     devices: Annotated[str, typer.Option(help="GPUs that hold the corpus and search it: cuda:0,cuda:1.")] = "",
     warm: Annotated[
@@ -25,7 +25,9 @@ def serve(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
+        typer.Option(
+            "--insecure", help="Answer other machines without a token: only behind a proxy that asks for a login."
+        ),
     ] = False,
     max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
     max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
@@ -38,7 +40,7 @@ def serve(
 ) -> None:
     """Serve rewards over HTTP to trainers: our own /score, OpenRLHF's /get_reward, NeMo-Gym's /verify.
 
-    A corpus that is changed meanwhile is opened beside the one that is served, and serves the requests that come then.
+    If the corpus changes meanwhile, later requests use the new one.
 
     Example: recipe reward serve --corpus corpora/mine --port 8000
     """

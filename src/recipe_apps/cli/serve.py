@@ -56,14 +56,16 @@ def serve(
     keep: Annotated[
         Path | None, typer.Option(help="Folder for what people say of plans; without it nothing is kept.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 is all interfaces.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 8001,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that visitors must give; or set RECIPE_TOKEN.")
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option("--insecure", help="Answer to other machines without a token; for a proxy that asks for one."),
+        typer.Option(
+            "--insecure", help="Answer other machines without a token: only behind a proxy that asks for a login."
+        ),
     ] = False,
     *,
     model: ModelConfig,
@@ -74,8 +76,8 @@ def serve(
 ) -> None:
     """Serve the planner page: type a goal, watch the plan being written, see which narrations support each step.
 
-    Without --model it runs on the planner and the corpus that `make demo` left in runs/demo. A corpus that is changed
-    meanwhile is asked by the runs that begin then.
+    Without --model it runs on the planner and the corpus that `make demo` left in runs/demo. If the corpus changes
+    meanwhile, later runs use the new one.
 
     Example: recipe serve --model runs/mine/model --corpus corpora/mine --port 8001
     """

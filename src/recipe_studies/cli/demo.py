@@ -26,7 +26,7 @@ class HistoryForm(StrEnum):
     video = "video"
 
 
-Quick = Annotated[bool, typer.Option(help="A fraction of the work: shows the way, proves nothing.")]
+Quick = Annotated[bool, typer.Option(help="A fraction of the work, to try it out; the figures mean nothing.")]
 Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="from the config")]
 
 
@@ -42,12 +42,12 @@ def demo(
     ] = False,
     workers: Workers = None,
 ) -> CommandOutput:
-    """Teach a planner by a corpus of narrations what its base always gets wrong, and write a report.
+    """Train a planner on narrations to correct what its base always gets wrong, and write a report.
 
     GRPO with the grounded reward, with the paper's, and with narrations of other tasks; exact evaluation on held-out
-    cut points and goals, beside greedy decoding, choices among samples, and labels of the corpus. With `--input video`
-    the history is a drawn clip and not text: a visual tower from nothing, SFT and GRPO with three seeds, and controls
-    that show whether the planner reads the clip. Needs no network and no data. An existing run folder is continued.
+    cut points and goals, next to greedy plans, choices among samples, and labels read from the corpus. With
+    `--input video` the history is a drawn clip: a vision tower from scratch, SFT and GRPO with three seeds, and
+    controls that show whether the planner reads it. Needs no network and no data. The same command resumes.
 
     Example: recipe demo --output runs/demo
     """
@@ -72,7 +72,7 @@ def run(
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<config name>")] = None,
     quick: Quick = False,
     workers: Workers = None,
-    controls: Annotated[bool, typer.Option("--controls", help="Train the controls beside the regimes.")] = False,
+    controls: Annotated[bool, typer.Option("--controls", help="Train the controls, too.")] = False,
     changes: console.Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")] = False,
 ) -> CommandOutput:

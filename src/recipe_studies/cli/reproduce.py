@@ -47,10 +47,14 @@ def reproduce(
     regime: Annotated[list[str] | None, typer.Option(help="Run these regimes only; repeat for several.")] = None,
     workers: Annotated[
         int,
-        typer.Option(min=1, help="Runs side by side without a GPU; with GPUs, what needs none. --dry-run: GPUs."),
+        typer.Option(
+            min=1, help="Runs at once; with GPUs, only of those that need none. With --dry-run: GPUs to plan for."
+        ),
     ] = 2,
     engine: Annotated[Literal["transformers", "vllm"], typer.Option(help="What writes completions.")] = "transformers",
-    quick: Annotated[bool, typer.Option("--quick", help="A fraction of the work: proves nothing.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A fraction of the work, to try it out; the figures mean nothing.")
+    ] = False,
     controls: Annotated[
         bool,
         typer.Option(
@@ -74,7 +78,7 @@ def reproduce(
     ] = None,
     as_json: bool = False,
 ) -> CommandOutput:
-    """Run what the paper's tables need and write each table beside the paper's figures, with what holds here.
+    """Run what the paper's tables need, write each next to the paper's figures, and say which claims hold here.
 
     Runs are shared between tables, run side by side, and resumed; what is done is skipped.
 

@@ -87,7 +87,7 @@ def judge(
     model: ModelConfig,
     judge: JudgeConfig,
 ) -> CommandOutput:
-    """Judge plans by six criteria against the reference, beside control plans that show how far to trust the judge.
+    """Judge plans by six criteria against the reference, and control plans that show how far to trust the judge.
 
     `--judge module:function` asks a function of yours, `--rubric FILE.toml` by criteria of your own.
 

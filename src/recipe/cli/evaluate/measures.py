@@ -26,7 +26,7 @@ def match(
         str, typer.Option(help="Encoder that matches lines: minilm, hash:256, hub id or folder.")
     ] = "minilm",
 ) -> CommandOutput:
-    """Compare plans with the annotated continuation, step by step, beside plans that are no planner's: no judge.
+    """Compare plans with the annotated continuation, step by step, next to control plans; needs no judge.
 
     Example: recipe evaluate match predictions.jsonl --examples test.jsonl
 
@@ -165,7 +165,7 @@ def histories(
 
 @shows
 def compare(
-    first: Annotated[Path, typer.Argument(help="Scores that `recipe evaluate` wrote, their rows beside them.")],
+    first: Annotated[Path, typer.Argument(help="Scores that `recipe evaluate` wrote, next to their rows.")],
     second: Annotated[Path, typer.Argument(help="Scores of the same kind of another system.")],
     examples: Annotated[
         list[Path] | None, typer.Option(help="The examples that were planned for: they name videos and datasets.")
@@ -195,12 +195,12 @@ def compare(
 
 @shows
 def agreement(
-    files: Annotated[list[Path], typer.Argument(help="Scores of `recipe evaluate judge`, their rows beside them.")],
+    files: Annotated[list[Path], typer.Argument(help="Scores of `recipe evaluate judge`, next to their rows.")],
     ratings: Annotated[
         list[Path] | None, typer.Option(help="Ratings of people: a table (CSV) or JSON lines (docs/statistics.md).")
     ] = None,
     examples: Annotated[
-        list[Path] | None, typer.Option(help="The examples that were planned for: intervals are then of videos.")
+        list[Path] | None, typer.Option(help="The examples that were planned for, so that intervals resample videos.")
     ] = None,
     controls: Annotated[bool, typer.Option("--controls", help="Also compare the ratings of controls.")] = False,
     output: Annotated[Path | None, typer.Option(help="File to write, JSON.")] = None,

@@ -35,7 +35,7 @@ _LAST: dict[str, tuple[Any, Any]] = {
         "zero",
     ),
     "output": (
-        Annotated[Path | None, typer.Option(help="Scores file to write, JSON; rows go beside it as X.rows.jsonl.")],
+        Annotated[Path | None, typer.Option(help="Scores file to write, X.json; the rows go to X.rows.jsonl.")],
         None,
     ),
     "system": (Annotated[str, typer.Option(help="Name of the system. Default: the file's.")], ""),

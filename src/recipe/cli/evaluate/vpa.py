@@ -43,7 +43,7 @@ def vpa(
     ] = "train+validation",
     draws: Annotated[int, typer.Option(min=1, help="Random plans of each sample.")] = 150,
     show_published: Annotated[
-        bool, typer.Option("--published/--no-published", help="Show the paper's rows beside the results.")
+        bool, typer.Option("--published/--no-published", help="Show the paper's rows next to the results.")
     ] = True,
 ) -> CommandOutput:
     """Score plans over CrossTask's actions: success rate, accuracy and IoU of the next 1, 3 and 4 actions.
