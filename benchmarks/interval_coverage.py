@@ -208,7 +208,7 @@ def main() -> None:
     write_result(
         options.json,
         setup | {"coverage and false alarms": found, "coverage of alpha": alphas},
-        title="How often intervals hold the truth, and how often tests raise false alarms",
+        title="How often intervals hold the truth",
         guide="statistics.md",
         body=[
             f"{trials:,} data sets of each shape (seed {seed}): how often a given interval holds the truth, how "
