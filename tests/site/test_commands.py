@@ -140,7 +140,7 @@ OWN = {
     "search": "vectors others W bounds offsets gap",
     "statistics": "values videos datasets first second",
     "trainers": "examples model args scorer",
-    "training": "verifier reward",
+    "training": "verifier",
     "video": "config examples frames_of",
 }
 """Names that the pages leave to their reader."""
