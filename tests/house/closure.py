@@ -52,12 +52,12 @@ BOUNDS = {
     "imports a file": Bound(13.1, 9),
     "classes without a method": Bound(370, 250),
     "settings": Bound(426, 280),
-    "comments per 100 lines": Bound(1.45, 3, rises=True),
+    "comments per 100 lines": Bound(1.75, 3, rises=True),
     "modules that tests import": Bound(257, 120),
     "test files that touch privates": Bound(36, 40),
     "monkeypatch.setattr": Bound(150, 100),
     "lines of tests": Bound(59_700, 44_000),
-    "words of guides": Bound(39_500, 39_000),
+    "words of guides": Bound(39_500, 40_000),
 }
 
 
