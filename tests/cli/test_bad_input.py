@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -558,14 +558,19 @@ def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
     assert recipe("train", "base", "base.toml").code == 0
 
 
-def test_an_error_of_an_interrupted_library_is_an_interruption(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(*_: object) -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
-        except KeyboardInterrupt:
-            raise ModuleNotFoundError("Could not import module") from None
+INTERRUPTED = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+except KeyboardInterrupt:
+    raise ModuleNotFoundError("Could not import module") from None
+"""
 
-    monkeypatch.setattr("recipe.world.load.load_world", load)
-    outcome = recipe("world", "goals")
+
+def test_an_error_of_an_interrupted_library_is_an_interruption(
+    recipe: Recipe, corpus: Path, own_module: Callable[[str, str], str]
+) -> None:
+    score = ("reward", "score", "--corpus", corpus, "--input", "prompts.jsonl")
+    outcome = recipe(*score, "--verifier", f"{own_module('own_interrupted', INTERRUPTED)}:reward")
     assert outcome == (130, "", "interrupted: finished work is kept; the same command resumes from there.\n")

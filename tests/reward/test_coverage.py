@@ -5,13 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.reward.test_coverage_law import LAW, TASKS, corpus_of
 
-from recipe.artifacts import read_json
+from recipe.artifacts import read_json, write_json
 from recipe.audit.coverage import advice, task_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
@@ -128,19 +127,18 @@ def test_the_floors_of_a_folder_are_kept_and_made_again(
         file.write_text(damaged, encoding="utf-8")
         assert CorpusCoverage(corpus, corpus.encoder.encode).of(covered()) == first
         assert read_json(file) == kept
+    write_json(file, kept | {"floors": [9.0] * 3})  # they are not computed again
+    assert states(corpus, covered()) == ["unknown"] * 2
     everyday = everyday_tasks()
     monkeypatch.setattr(coverage, "everyday_tasks", lambda: everyday[1:])
-    CorpusCoverage(corpus, corpus.encoder.encode).of(covered())
+    assert "unknown" not in states(corpus, covered())
     assert len(list(cache.iterdir())) == 2  # another list, other floors
-    monkeypatch.setattr(coverage, "everyday_tasks", lambda: everyday)
-    monkeypatch.setattr(np, "quantile", None)  # not computed again
-    again = CorpusCoverage(corpus, corpus.encoder.encode)
-    assert again._everyday[1].tolist() == kept["floors"]
 
 
-def test_a_tiny_corpus_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = corpus_of(tmp_path / "c", {"brew tea": 6})
-    monkeypatch.setattr(coverage, "FEWEST", len(corpus) + 1)
+def test_a_tiny_corpus_tells_nothing(tmp_path: Path) -> None:
+    told = [Narration(str(n), tuple(map(Segment, TASKS["brew tea"]))) for n in range(FEWEST - 1)]
+    config = CorpusConfig(encoder=EncoderConfig(name="hash:256"))
+    corpus = Corpus.open(build_corpus(told, tmp_path / "c", config))
     assert CorpusCoverage(corpus, corpus.encoder.encode).of(covered()) == [None, None]
 
 

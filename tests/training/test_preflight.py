@@ -1,14 +1,14 @@
+import json
 import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from peft import get_peft_model
+from tests.conftest import Recipe
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
-from recipe.config.training import read_training
 from recipe.data.examples import read_training_examples
-from recipe.errors import ConfigError
 from recipe.training import cost
 from recipe.training.cost import measure
 from recipe.training.policy import load_policy, lora_config
@@ -75,21 +75,20 @@ def test_a_run_that_can_start_and_one_that_is_finished(base_model: Path, example
         ('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\nn = 3', "best-of-n"),
     ],
 )
-def test_the_stage_follows_from_the_settings(lines: str, stage: str, tmp_path: Path) -> None:
+def test_the_stage_follows_from_the_settings(lines: str, stage: str, recipe: Recipe, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text(lines)
-    assert read_training(path)[0] == stage
+    assert json.loads(recipe("train", "check", path, "--json").out)["stage"] == stage
 
 
-def test_settings_that_fit_several_stages_or_none(tmp_path: Path) -> None:
+def test_settings_that_fit_several_stages_or_none(recipe: Recipe, tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"')
-    with pytest.raises(ConfigError, match="grpo and best-of-n; add the key 'stage'"):
-        read_training(path)
-    assert read_training(path, ["stage=grpo"])[0] == read_training(path, stage="grpo")[0] == "grpo"
+    assert "grpo and best-of-n; add the key 'stage'" in recipe("train", "check", path).err
+    for chosen in (("--set", "stage=grpo"), ("--stage", "grpo")):
+        assert json.loads(recipe("train", "check", path, *chosen, "--json").out)["stage"] == "grpo"
     path.write_text('model = "m"\nexamples = "e"\noutput = "o"\ncorpus = "c"\ngroup_sise = 4')
-    with pytest.raises(ConfigError, match="did you mean 'group_size'"):
-        read_training(path)
+    assert "did you mean 'group_size'" in recipe("train", "check", path).err
 
 
 @pytest.mark.parametrize("stage", ["base", "sft", "best-of-n"])
