@@ -18,7 +18,6 @@ from tests.cli.conftest import (
     MAIN,
     PROCEDURE,
     PROGRESS,
-    PROMPT,
     TRAINED,
     Recipe,
     start,
@@ -56,20 +55,6 @@ BAD_FILES = {
 def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, file: str) -> None:
     words = [file if word == "FILE" else word for word in READS_LINES[command]]
     recipe.refuses(*words, because=BAD_FILES[file])
-
-
-@pytest.mark.parametrize(
-    ("change", "because"),
-    [
-        ({"goal": ""}, "field 'goal'"),
-        ({"history": [""]}, r"field 'history\[0\]'"),
-        ({"continuations": []}, "field 'continuations'"),
-        ({"continuations": [[" "]]}, r"field 'continuations\[0\]\[0\]'"),
-    ],
-)
-def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: str) -> None:
-    write_lines(recipe.folder / "bad", PROMPT | change)
-    recipe.refuses("reward", "score", "--corpus", corpus, "--input", "bad", because=because)
 
 
 @pytest.mark.parametrize(
@@ -501,8 +486,6 @@ def test_missing_packages(recipe: Recipe, corpus: Path, absent: str, extra: str,
         ("corpus", "search", "c"),
         ("corpus", "search", "c", "step", "-k", "0"),
         ("data", "prepare", "--output", "x"),
-        ("data", "prepare", "--output", "x", "--procedures", "procedures.jsonl", "--cuts-train", "0"),
-        ("data", "prepare", "--output", "x", "--root", "folder", "--benchmark", "nosuch"),
         ("world", "narrations"),
         ("world", "narrations", "--output", "x", "--count", "0"),
         ("train", "base"),

@@ -247,17 +247,15 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
 
 
 def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.models.store import AnswerStore
-
     written: list[str] = []
 
-    def full(cache: AnswerStore, key: str, answer: object) -> None:
+    def full(key: str, answer: object) -> None:
         written.append(key)
         if len(written) == 1:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(AnswerStore, "keep", full)
     with engine_asking(lambda body, before: GOOD._replace(delay=0.02), tmp_path) as (server, engine):
+        monkeypatch.setattr(engine.store, "keep", full)
         with pytest.raises(OSError, match="No space left"):
             engine.outcomes(CHATS, 1, SAMPLING)
         assert len(server.requests) <= 8

@@ -102,14 +102,8 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
         *("--corpus", corpus_folder, "--procedures", tasks, "--verifier", "paper"),
         *("--limit", 6, "--attacked", 2, "--output", folder),
     )
-    assert {path.name for path in folder.iterdir()} == {
-        "audit.json",
-        "audit.html",
-        "shares.png",
-        "filler.png",
-        "attack.png",
-        "best_of.png",
-    }
+    pictures = {f"{name}.png" for name in ("shares", "filler", "attack", "best_of")}
+    assert {path.name for path in folder.iterdir()} == {"audit.json", "audit.html", *pictures}
     record = json.loads((folder / "audit.json").read_text())
     assert record["procedures"] == {"home": 6}
     assert record["settings"]["limit"] == 6
