@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import Recipe
 
-from recipe.audit import coverage
 from recipe.audit.coverage import (
     CoverageLaw,
     advice,
@@ -231,9 +230,8 @@ def test_examples_need_no_continuation_and_procedures_are_cut(tmp_path: Path) ->
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Arguments on a corpus that tells two of three tasks, with a law of its own."""
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded": LAW})
+def command(tmp_path: Path) -> list[str]:
+    """Arguments on a corpus that tells two of three tasks."""
     corpus_of(tmp_path / "corpus", {"brew tea": 12, "fix a tyre": 4}, named=True)
     rows = [{"goal": one.goal, "history": list(one.history)} for one in prompts()]
     (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, rows)))
