@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Recipe
+from tests.conftest import Recipe, built_corpus
 from tests.evaluation.conftest import overall
 
-from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import ModelConfig, SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.evaluation.scores import read_scores
 from recipe.models.model import open_model
@@ -69,7 +68,7 @@ def replaying(model_folder: Path, cache: Path, *answers: Answer) -> Asked:
 def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, tmp_path: Path) -> None:
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
-    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    built_corpus(tmp_path / "corpus", narrations, "hash:32")
     texts = ["1. w1 w2", "1. w5 w6\n2. w3 w4", "1. w1 w2\n2. w3 w4\n3. w5 w6", "w9"]
     asked = (*replaying(tiny_model, tmp_path / "cache", *map(Answer, texts)), "--count", 4)
     answered = recipe.json(*asked, "--corpus", tmp_path / "corpus")
@@ -77,7 +76,7 @@ def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, 
     assert answered["copied"]
     assert tuple(answered["copied"]) in {own[n:] for own in (said, said[1:], said[2:]) for n in range(len(own))}
     timed = [replace(row, segments=tuple(replace(s, start=1.0, end=2.0) for s in row.segments)) for row in narrations]
-    build_corpus(timed, tmp_path / "timed", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    built_corpus(tmp_path / "timed", timed, "hash:32")
     assert "copied" not in recipe.json(*asked, "--corpus", tmp_path / "timed")
     plans = answered["plans"]
     assert [plan["reward"] for plan in plans] == sorted((plan["reward"] for plan in plans), reverse=True)
@@ -171,7 +170,7 @@ def lists(tmp_path: Path) -> tuple[Path, Path]:
     """A corpus, and a cache of the answers of a model, which need no model."""
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
-    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    built_corpus(tmp_path / "corpus", narrations, "hash:32")
     return tmp_path / "corpus", tmp_path / "cache"
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.conftest import Recipe
+from tests.conftest import Recipe, built_corpus
 
 from recipe.audit.coverage import (
     CoverageLaw,
@@ -22,9 +22,6 @@ from recipe.audit.coverage import (
     read_tasks,
     task_coverage,
 )
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.reward.coverage import CoverageState, TaskPrompt
@@ -73,8 +70,7 @@ def told(tasks: dict[str, int], named: bool = False) -> list[Narration]:
 
 
 def corpus_of(folder: Path, tasks: dict[str, int], named: bool = False) -> Corpus:
-    build_corpus(told(tasks, named), folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
-    return Corpus.open(folder)
+    return built_corpus(folder, told(tasks, named), "hash:256")
 
 
 def prompts(videos: int = 3) -> list[TaskPrompt]:
@@ -118,9 +114,9 @@ def test_a_prompts_own_video_does_not_cover_it(tmp_path: Path) -> None:
 
 
 def test_a_tiny_corpus_has_no_match(tmp_path: Path) -> None:
-    build_corpus(told({})[:5], tmp_path / "tiny", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    corpus = built_corpus(tmp_path / "tiny", told({})[:5])
     with pytest.raises(ComputeError, match="5 narrations"):
-        matches(Corpus.open(tmp_path / "tiny"), prompts(), open_encoder(EncoderConfig(name="hash:64")).encode)
+        matches(corpus, prompts(), corpus.encoder.encode)
 
 
 @given(st.lists(st.floats(0, 1), max_size=80))

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
 import recipe
 from recipe.audit.measure import Extent
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig, PlanConfig, RewardConfig, load_config, parse_config
-from recipe.corpus.build import build_corpus
+from recipe.config import PlanConfig, RewardConfig, load_config, parse_config
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, FunctionFailed, InputError, ServiceUnavailable
@@ -67,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = ["boil the water", "warm the pot", "add the leaves", "pour the water", "wait a bit", "serve the tea"]
     path = tmp_path_factory.mktemp("own")
     told = [Narration(f"tea {n}", tuple(Segment(text) for text in steps)) for n in range(10)]
-    build_corpus(told, path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    built_corpus(path / "corpus", told)
     goals = {
         "make tea": steps,
         "fix a tyre": ["lift the car", "undo bolts", "take the wheel off", "fit the spare", "lower it"],

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
 from recipe.alignment import backends
 from recipe.audit.perturb import build_prompts, select
 from recipe.audit.samples import prompt_id
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, EncoderMismatch, InputError, RecipeError
 from recipe.explain.explain import as_row, explain, in_words
@@ -62,8 +63,7 @@ def narration(video_id: str, texts: Sequence[str], title: str | None) -> Narrati
     return Narration(video_id, tuple(map(Segment, texts)), title)
 
 
-def built(folder: Path, narrations: Sequence[Narration], encoder: str = "hash:128") -> Corpus:
-    return Corpus.open(build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name=encoder))))
+built = partial(built_corpus, encoder="hash:128")
 
 
 @pytest.fixture(scope="module")
@@ -367,7 +367,7 @@ def test_another_corpus_encoder_or_setting_and_an_unusable_one_are_refused_in_a_
 
     told = narrate(load_world(), 60)
     assert "another corpus" in refusal(ConfigError, built(tmp_path / "other", told))
-    assert "another encoder" in refusal(EncoderMismatch, built(tmp_path / "encoder", told, "hash:64"))
+    assert "another encoder" in refusal(EncoderMismatch, built(tmp_path / "encoder", told, encoder="hash:64"))
     assert "grounded.price" in refusal(ConfigError, price=0.5)
     changed(saved, use=False, reason="it fails")
     assert "it fails" in refusal(ConfigError)
@@ -489,7 +489,7 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
     monkeypatch.setattr(module, "STEPS", 100)
     world = load_world()
     told = [one for goal in [*world.goals][:30] for one in step_lists(world, goal, 6)]
-    corpus = built(tmp_path / "corpus", told, "minilm")
+    corpus = built(tmp_path / "corpus", told, encoder="minilm")
     settings_file = tmp_path / "reward.toml"
     settings_file.write_text("grounded = { pool_size = 20, background_size = 20, candidates = 30 }\n")
     net, flags = tmp_path / "net", ["--corpus", str(corpus.folder)]
