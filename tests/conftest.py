@@ -5,12 +5,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import hypothesis
 import pytest
@@ -21,6 +21,10 @@ from recipe.errors import InputError
 from recipe.report import terminal
 from recipe.report.elements import Table
 from recipe.report.terminal import terminal_table
+
+if TYPE_CHECKING:
+    from recipe.corpus.store import Corpus
+    from recipe.types import Narration
 
 # Set before torch is loaded by any room: threads of several test runs would fight, the order of sums must not depend
 # on their number, and nothing may reach for a hub.
@@ -93,6 +97,15 @@ class Recipe:
         outcome = self(*words, "--json")
         assert outcome.code == 0, outcome.err
         return json.loads(outcome.out)
+
+
+def built_corpus(folder: Path, narrations: "Iterable[Narration]", encoder: str = "hash:64") -> "Corpus":
+    """A corpus of these narrations, opened."""
+    from recipe.config import CorpusConfig, EncoderConfig
+    from recipe.corpus.build import build_corpus
+    from recipe.corpus.store import Corpus
+
+    return Corpus.open(build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name=encoder))))
 
 
 @pytest.fixture

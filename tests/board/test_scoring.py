@@ -12,18 +12,16 @@ pytest.importorskip("openai")
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import fingerprint
-from recipe.config import EncoderConfig, ModelConfig
-from recipe.config.models import JudgeConfig
+from recipe.config import EncoderConfig, JudgeConfig, ModelConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError, RecipeError
-from recipe.evaluation.judge.measures import RubricMeasure
+from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import cases_of
 from recipe.evaluation.judge.proxy import ProxyJudge
 from recipe.evaluation.judge.rubric import CriteriaRubric, six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, verdict_rows
 from recipe.evaluation.measures import measured_rows, select_plans, summarise
 from recipe.evaluation.scores import Row
-from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
@@ -33,6 +31,8 @@ from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import References
 
 VALIDITY = ScorerSettings(measure="validity")
+Validity: Any = measure_named("validity")
+Rubric: Any = measure_named("judge")
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def scored(settings: ScorerSettings, references: References, plans: list[Predict
 
 def test_validity_is_that_of_evaluate(references: References, plans: list[Prediction]) -> None:
     examples = [replace(one, source="one dataset") for one in references.examples]
-    measure, selection = ValidityMeasure(), select_plans(examples, plans)
+    measure, selection = Validity(), select_plans(examples, plans)
     wanted = summarise(measure, "s", measured_rows(measure, selection), examples).overall.values
     result = scored(VALIDITY, References.of(examples), plans)
     assert result.figures.value == wanted["score"]
@@ -72,7 +72,7 @@ def test_the_proxy_is_that_of_evaluate(references: References, plans: list[Predi
     result = scored(settings, references, plans)
     judge = ProxyJudge(open_encoder(EncoderConfig(name="hash:256")).encode, "hash:256")
     judged = judge.judge(cases_of(references.examples, plans, samples="all").cases)
-    wanted = summarise(RubricMeasure(judge.identity), "s", verdict_rows(judged), references.examples)
+    wanted = summarise(Rubric(judge.identity), "s", verdict_rows(judged), references.examples)
     [macro] = wanted.of("split")
     assert result.figures.value == macro.values["accuracy"]
     for one in wanted.of("dataset"):
@@ -107,7 +107,7 @@ def test_small_datasets_have_no_figure(references: References, plans: list[Predi
 def test_a_question_without_a_value_is_in_no_mean(references: References, plans: list[Prediction]) -> None:
     lost = references.examples[0].example_id
 
-    class Lossy(ValidityMeasure):
+    class Lossy(Validity):  # type: ignore[misc]
         def rows(self, examples: Any, predictions: Any, progress: Any = None) -> list[Row]:
             return [Row(one.example_id, {"score": 1.0}) for one in predictions if one.example_id != lost]
 

@@ -17,12 +17,11 @@ from sqlalchemy import func, select, update
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import JsonObject
-from recipe.config import ModelConfig
-from recipe.config.models import JudgeConfig
+from recipe.config import JudgeConfig, ModelConfig
 from recipe.errors import ComputeError, InputError
+from recipe.evaluation import measure_named
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.scores import Row
-from recipe.evaluation.validity.scores import ValidityMeasure
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 from recipe_apps.board import work
@@ -175,7 +174,10 @@ def test_a_cancelled_job_is_not_scored(board: Board) -> None:
     legal(board)
 
 
-class Faulty(ValidityMeasure):
+Validity: Any = measure_named("validity")
+
+
+class Faulty(Validity):  # type: ignore[misc]
     """In place of a measure: raises what it is told, so many times, then measures nothing wrong."""
 
     def __init__(self, error: Exception, times: int) -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from tests.cli.conftest import (
     MAIN,
     PROCEDURE,
     PROGRESS,
-    PROMPT,
     TRAINED,
     Recipe,
     start,
@@ -56,20 +55,6 @@ BAD_FILES = {
 def test_files_that_cannot_be_read(recipe: Recipe, corpus: Path, command: str, file: str) -> None:
     words = [file if word == "FILE" else word for word in READS_LINES[command]]
     recipe.refuses(*words, because=BAD_FILES[file])
-
-
-@pytest.mark.parametrize(
-    ("change", "because"),
-    [
-        ({"goal": ""}, "field 'goal'"),
-        ({"history": [""]}, r"field 'history\[0\]'"),
-        ({"continuations": []}, "field 'continuations'"),
-        ({"continuations": [[" "]]}, r"field 'continuations\[0\]\[0\]'"),
-    ],
-)
-def test_prompts(recipe: Recipe, corpus: Path, change: dict[str, Any], because: str) -> None:
-    write_lines(recipe.folder / "bad", PROMPT | change)
-    recipe.refuses("reward", "score", "--corpus", corpus, "--input", "bad", because=because)
 
 
 @pytest.mark.parametrize(
@@ -501,8 +486,6 @@ def test_missing_packages(recipe: Recipe, corpus: Path, absent: str, extra: str,
         ("corpus", "search", "c"),
         ("corpus", "search", "c", "step", "-k", "0"),
         ("data", "prepare", "--output", "x"),
-        ("data", "prepare", "--output", "x", "--procedures", "procedures.jsonl", "--cuts-train", "0"),
-        ("data", "prepare", "--output", "x", "--root", "folder", "--benchmark", "nosuch"),
         ("world", "narrations"),
         ("world", "narrations", "--output", "x", "--count", "0"),
         ("train", "base"),
@@ -558,14 +541,19 @@ def test_an_interrupted_base_run_goes_on(recipe: Recipe) -> None:
     assert recipe("train", "base", "base.toml").code == 0
 
 
-def test_an_error_of_an_interrupted_library_is_an_interruption(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(*_: object) -> None:
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            time.sleep(1)
-        except KeyboardInterrupt:
-            raise ModuleNotFoundError("Could not import module") from None
+INTERRUPTED = """
+import os, signal, time
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(1)
+except KeyboardInterrupt:
+    raise ModuleNotFoundError("Could not import module") from None
+"""
 
-    monkeypatch.setattr("recipe.world.load.load_world", load)
-    outcome = recipe("world", "goals")
+
+def test_an_error_of_an_interrupted_library_is_an_interruption(
+    recipe: Recipe, corpus: Path, own_module: Callable[[str, str], str]
+) -> None:
+    score = ("reward", "score", "--corpus", corpus, "--input", "prompts.jsonl")
+    outcome = recipe(*score, "--verifier", f"{own_module('own_interrupted', INTERRUPTED)}:reward")
     assert outcome == (130, "", "interrupted: finished work is kept; the same command resumes from there.\n")

@@ -9,7 +9,6 @@ from tests.cli.conftest import Recipe, write_lines
 from tests.models.endpoint_server import Reply, completion, serving
 
 from recipe.artifacts import read_jsonl
-from recipe.cli.evaluate.judge import PAPERS
 from recipe.evaluation.scores import Scores, read_scores
 
 pytest.importorskip("scipy")
@@ -142,7 +141,10 @@ def test_what_does_not_fit_is_told_in_a_sentence(ready: Recipe, change: tuple[An
 def test_missing_parts_are_told(ready: Recipe) -> None:
     assert "--chosen" in ready("evaluate", "diversity", "--examples", "examples.jsonl").err
     assert "--judge is missing" in ready(*COMMAND, "--output", "d.json").err
-    assert "--endpoint is missing" in ready(*COMMAND, "--output", "d.json", "--judge", PAPERS).err
+    assert (
+        "--endpoint is missing"
+        in ready(*COMMAND, "--output", "d.json", "--judge", "meta-llama/Llama-3.3-70B-Instruct").err
+    )
     assert "--output is missing" in ready(*COMMAND, "--judge", "proxy").err
 
 

@@ -13,15 +13,11 @@ from tests.cli.conftest import Recipe, write_lines
 from tests.cli.test_judge import example
 from tests.models.endpoint_server import completion, serving
 
-from recipe.data.examples import read_examples
-from recipe.errors import FunctionFailed
-from recipe.evaluation.judge.own import FunctionJudge
-from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.rubric import read_rubric
-from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts, verdict_rows, write_verdicts
+from recipe.evaluation.judge.verdicts import CRITERIA, read_verdicts
 from recipe.evaluation.scores import Scores, read_scores
-from recipe.functions import name_of, pinned
-from recipe.types import Example, Grades, Unscored
+from recipe.functions import pinned
+from recipe.types import Grades, Unscored
 
 LAB = """
 name = "lab"
@@ -50,8 +46,14 @@ def some(goal, history, plan, reference):
         return {"safety": 1, "cost": float("nan")}
     return {"safety": 5, "cost": 5}
 """
+STEADY = """
+def judge(goal, history, plan, reference):
+    assert (goal, history, reference) in [(one["goal"], one["history"], one["continuation"]) for one in ASKED]
+    assert isinstance(plan, list)
+    return {"safety": 2.5, "cost": len(plan)}
+
+"""
 ASK = ("evaluate", "judge", "plans.jsonl", "--examples", "examples.jsonl", "--split", "test", "--controls", 3)
-EXAMPLE = Example("e", "coin", "v", "make tea", ("boil",), ("pour", "drink"), 1)
 
 
 @pytest.fixture
@@ -164,25 +166,27 @@ def test_a_plan_that_the_function_fails_on_is_unscored(files: Recipe) -> None:
         {"safety": 5, "cost": 10**400},
     ],
 )
-def test_what_is_no_score_for_each_criterion_is_never_a_number(value: object, files: Recipe) -> None:
-    rubric = read_rubric(Path("lab.toml"))
-    judge = FunctionJudge(lambda goal, history, plan, reference: value, rubric)
-    with pytest.raises(FunctionFailed):
-        judge.judge([Case(EXAMPLE, ("pour",))])
-    [ruled] = judge.judge([Case(EXAMPLE, ("...",))])
-    assert (ruled.outcome, ruled.how) == (rubric.nothing, "rule")
+def test_what_is_no_score_for_each_criterion_is_never_a_number(
+    value: object, files: Recipe, own_module: Callable[[str, str], str]
+) -> None:
+    own_module("own_value", f"def judge(*_):\n    return {value!r}\n")
+    outcome = files(*ASK, "--judge", "own_value:judge", "--rubric", "lab.toml", "--output", "v.json")
+    assert (outcome.code, "own_value:judge" in outcome.err) == (1, True), outcome
+    assert not Path("v.json").exists()
 
 
-def test_verdicts_of_a_function_are_read_as_they_were_written(files: Recipe, tmp_path: Path) -> None:
-    def steady(goal: str, history: list[str], plan: list[str], reference: list[str]) -> dict[str, float]:
-        assert (goal, history, reference) == (EXAMPLE.goal, ["boil"], ["pour", "drink"])
-        return {"safety": 2.5, "cost": len(plan)}
-
-    judge = FunctionJudge(steady, read_rubric(Path("lab.toml")))
-    assert judge.identity.model == name_of(steady)
-    judged = judge.judge([Case(EXAMPLE, ("pour", "drink")), Case(EXAMPLE, (), sample=1)])
-    assert judged[0].outcome == Grades({"safety": 2.5, "cost": 2.0}, pytest.approx(100 * 2.5 / 18))  # type: ignore[arg-type]
-    write_verdicts(tmp_path / "rows.jsonl", judged)
-    assert read_verdicts(tmp_path / "rows.jsonl") == judged
-    assert verdict_rows(judged)[0].metrics["safety"] == 2.5
-    assert len(read_examples(Path("examples.jsonl"))) == 12
+def test_a_function_is_given_lists_and_a_plan_that_says_nothing_gets_the_lowest(
+    files: Recipe, own_module: Callable[[str, str], str]
+) -> None:
+    own_module("own_steady", f"{STEADY}ASKED = {[example(n) for n in range(12)]!r}\n")
+    plans = [{"example_id": f"e{n}", "steps": example(n)["continuation"] if n else ["..."]} for n in range(12)]
+    write_lines(Path("plans.jsonl"), *plans)
+    outcome = files(*ASK, "--judge", "own_steady:judge", "--rubric", "lab.toml", "--output", "s.json")
+    assert outcome.code == 0, outcome
+    rows = {row.example_id: row for row in read_verdicts(Path("s.rows.jsonl")) if not row.control}
+    ruled = rows.pop("e0")
+    assert (ruled.outcome, ruled.how) == (read_rubric(Path("lab.toml")).nothing, "rule")
+    for row in rows.values():
+        cost = float(len(row.steps))
+        grades = Grades({"safety": 2.5, "cost": cost}, pytest.approx(100 * (1.5 + cost - 1) / 18))  # type: ignore[arg-type]
+        assert (row.outcome, row.how) == (grades, "function")

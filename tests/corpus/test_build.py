@@ -118,12 +118,12 @@ def from_file(file: Path, output: Path, config: CorpusConfig = CONFIG, **more: A
     return build_corpus(stream, output, config, origin=origin, **more)
 
 
-def test_unchanged_files_are_not_read_again(tmp_path: Path, narration_file: Path, monkeypatch: Any) -> None:
+def test_unchanged_files_are_not_read_again(tmp_path: Path, narration_file: Path) -> None:
+    """One that only looks unchanged, by its size and its times, is not noticed."""
     output = from_file(narration_file, tmp_path / "c")
-    before = digest(output)
-    for place in ("recipe.corpus.build.open_encoder", "recipe.corpus.build.stage", "recipe.corpus.build._restage"):
-        monkeypatch.setattr(place, None)
-    monkeypatch.setattr("recipe.corpus.build.file_sha256", None)
+    before, status = digest(output), narration_file.stat()
+    narration_file.write_bytes(b"?" * status.st_size)
+    os.utime(narration_file, ns=(status.st_atime_ns, status.st_mtime_ns))
     from_file(narration_file, output)
     assert digest(output) == before
 

@@ -1,7 +1,6 @@
 """Who encodes makes no difference to the bytes; a process that dies is named, and the next build does its work."""
 
-import os
-import signal
+import multiprocessing
 import subprocess
 import sys
 import time
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from tests.corpus.conftest import digest, narrations, write_narrations
 
-from recipe.children import start_worker
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.encoders import HashEncoder
@@ -49,25 +47,19 @@ def test_two_devices_make_the_same_bytes(tmp_path: Path, whole: dict[str, bytes]
 
 
 @pytest.mark.thorough
-def test_a_process_that_is_killed_is_named(
-    tmp_path: Path, whole: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    processes: list[Any] = []
-
-    def start(*settings: Any) -> Any:
-        processes.append(start_worker(*settings))
-        return processes[-1]
-
+def test_a_process_that_is_killed_is_named(tmp_path: Path, whole: dict[str, bytes]) -> None:
     class Kills(Counts):
         """Kills the process of the device as soon as it reports progress."""
 
         def __enter__(self) -> Any:
-            return lambda n: processes and os.kill(processes[0][0].pid, signal.SIGKILL)
+            def kill(n: int) -> None:
+                for child in multiprocessing.active_children():
+                    child.kill()
 
-    monkeypatch.setattr("recipe.corpus.encode.start_worker", start)
+            return kill
+
     with pytest.raises(ComputeError, match=r"device cpu .*signal 9 at shard 0000\d"):
         build_corpus(narrations(20), tmp_path / "c", CONFIG, Kills(), devices=("cpu",))
-    monkeypatch.undo()
     assert digest(build_corpus(narrations(20), tmp_path / "c", CONFIG)) == whole
 
 

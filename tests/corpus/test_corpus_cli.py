@@ -4,14 +4,13 @@ import json
 import pickle
 import subprocess
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from recipe.cli import app, corpus
-from recipe.errors import ConfigError, CorpusError, EncoderMismatch, InputError
+from recipe.cli import app
+from recipe.errors import ConfigError, CorpusError, EncoderMismatch, InputError, RecipeError
 
 ROWS = [
     {
@@ -72,19 +71,15 @@ def test_build_info_verify_and_search_as_json(narrations: Path, tmp_path: Path) 
 def test_where_a_search_runs_is_chosen(narrations: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("numba", "ray", "torch", "triton"):
         pytest.importorskip(package)
-    from recipe.corpus.cluster.search import ClusterCorpus
-
     folder = tmp_path / "c"
     build(narrations, folder)
     with pytest.raises(InputError, match="--devices and --actors"):
         run("search", folder, "stir", "--devices", "cuda:0", "--actors", "2")
     with pytest.raises(ConfigError, match="'cuda:99'"):
         run("search", folder, "stir", "--devices", "cuda:99")
-    monkeypatch.setattr(ClusterCorpus, "open", lambda path, actors: nullcontext((path, actors)))
-    with corpus.searched(folder, "", 3) as opened:
-        assert opened == (folder, 3)
-    with corpus.searched(folder, "", 0) as opened:
-        assert opened.search(["stir"])[0].narration == 1
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(RecipeError, match=r"RAY_ADDRESS=127\.0\.0\.1:1"):
+        run("search", folder, "stir", "--actors", "2")
 
 
 def test_a_bad_line_is_found_before_anything_is_written(narrations: Path, tmp_path: Path) -> None:
@@ -175,6 +170,8 @@ def test_a_corpus_grows_by_commands(narrations: Path, tmp_path: Path) -> None:
     found = json.loads(run("diff", tmp_path / "c", more, "--json"))
     assert (found["added"], found["changed"], found["equal"], found["removed"]) == (["egg"], ["salad"], 1, [])
     assert "added: 1 (egg)" in run("diff", tmp_path / "c", more)
+    (tmp_path / "egg.jsonl").write_text(more.read_text().splitlines()[-1])
+    assert json.loads(run("diff", tmp_path / "c", tmp_path / "egg.jsonl", "--json"))["removed"] == ["tea", "salad"]
     done = json.loads(run("add", tmp_path / "c", more, "--json"))
     assert (done["added"], done["replaced"], done["equal"], done["encoded"]) == (1, 1, 1, 2)
     assert "there already 3" in run("add", tmp_path / "c", more)

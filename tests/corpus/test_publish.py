@@ -3,8 +3,10 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,12 @@ import numpy as np
 import pytest
 import yaml
 from hub_server import hub_server
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from recipe.errors import InputError
+from tests.conftest import Recipe
 
 pytest.importorskip("huggingface_hub")
 save = pytest.importorskip("safetensors.numpy").save
-
-from recipe.hub import publication, publish  # noqa: E402
 
 CARD = {"base_model": {"name": None, "stage": "sft", "base_model": {"name": "Qwen/Qwen2.5-3B-Instruct"}}}
 README = "---\nlibrary_name: transformers\ntags:\n- recipe\n---\n\n# A planner\n\n| reward | 0.04 |\n"
@@ -66,9 +65,23 @@ def report(folder: Path, **more: bytes) -> Path:
     return written(folder, {"report.json": json.dumps(values).encode(), "report.html": b"<p>0.04</p>"} | more)
 
 
-def test_a_run_is_published_as_its_model_alone(tmp_path: Path, hub: Any) -> None:
-    made = publication(run_folder(tmp_path / "run"), licence="apache-2.0")
-    publish(made, "hf://me/mine")
+MINE = "hf://me/mine"
+
+
+@pytest.fixture
+def refused(recipe: Recipe) -> Callable[..., None]:
+    """A folder is not published, and one sentence says why."""
+
+    def check(folder: Path, named: str, *words: str, target: str = MINE) -> None:
+        outcome = recipe("publish", folder, target, *(words or ["--dry-run"]))
+        assert outcome.code == 1
+        assert re.search(named, outcome.err.splitlines()[-1]), outcome.err
+
+    return check
+
+
+def test_a_run_is_published_as_its_model_alone(tmp_path: Path, hub: Any, recipe: Recipe) -> None:
+    made = recipe.json("publish", run_folder(tmp_path / "run"), MINE, "--license", "apache-2.0")
     sent = hub.commits[-1]
     assert set(sent) == {".gitattributes", *MODEL}
     assert {name: sent[name] for name in MODEL if name != "README.md"} == {
@@ -78,29 +91,28 @@ def test_a_run_is_published_as_its_model_alone(tmp_path: Path, hub: Any) -> None
     assert yaml.safe_load(front) == {"library_name": "transformers", "license": "apache-2.0", "tags": ["recipe"]}
     assert body.strip() == README.split("---\n", 2)[2].strip()
     assert [row["visibility"] for row in hub.made] == ["private"]
-    assert {name: len(sent[name]) for name in MODEL} == made.sizes
+    assert {name: len(sent[name]) for name in MODEL} == made["sizes"]
 
 
-def test_shards_that_a_model_has_no_more_are_removed(tmp_path: Path, hub: Any) -> None:
+def test_shards_that_a_model_has_no_more_are_removed(tmp_path: Path, hub: Any, recipe: Recipe) -> None:
     hub.commits[-1] |= {"model-00001-of-00002.safetensors": b"old", "notes.md": b"mine"}
-    publish(publication(run_folder(tmp_path / "run")), "hf://me/mine", public=True)
+    assert recipe("publish", run_folder(tmp_path / "run"), MINE, "--public").code == 0
     assert set(hub.commits[-1]) == {".gitattributes", "notes.md", *MODEL}
     assert len(hub.commits) == 2  # one commit: no state of half a model
     assert [row["visibility"] for row in hub.made] == ["public"]
 
 
-def test_a_checkpoint_names_its_base_and_no_place(tmp_path: Path) -> None:
-    made = publication(checkpoint(tmp_path / "checkpoint-8"))
-    adapter = made.files["adapter_config.json"]
-    assert isinstance(adapter, bytes)
-    assert json.loads(adapter) == {"base_model_name_or_path": "Qwen/Qwen2.5-3B-Instruct", "r": 32}
-    assert not made.files.keys() & PRIVATE.keys()
-    assert "complete.json" not in made.files
+def test_a_checkpoint_names_its_base_and_no_place(tmp_path: Path, hub: Any, recipe: Recipe) -> None:
+    recipe.json("publish", checkpoint(tmp_path / "checkpoint-8"), MINE)
+    sent = hub.commits[-1]
+    adapter = json.loads(sent["adapter_config.json"])
+    assert adapter == {"base_model_name_or_path": "Qwen/Qwen2.5-3B-Instruct", "r": 32}
+    assert not sent.keys() & {*PRIVATE, "complete.json"}
 
 
-def test_a_report_has_a_card_with_its_figures(tmp_path: Path, hub: Any) -> None:
-    made = publication(report(tmp_path / "run", **{"thesis.pdf": b"x"}), name="Mine", licence="Ask us.")
-    publish(made, "hf://datasets/me/mine@main")
+def test_a_report_has_a_card_with_its_figures(tmp_path: Path, hub: Any, recipe: Recipe) -> None:
+    folder = report(tmp_path / "run", **{"thesis.pdf": b"x"})
+    recipe.json("publish", folder, "hf://datasets/me/mine@main", "--name", "Mine", "--license", "Ask us.")
     assert set(hub.commits[-1]) == {".gitattributes", "README.md", "report.html", "report.json"}
     card = hub.commits[-1]["README.md"].decode()
     front = yaml.safe_load(card.split("---\n")[1])
@@ -128,52 +140,46 @@ def test_a_report_has_a_card_with_its_figures(tmp_path: Path, hub: Any) -> None:
     ],
 )
 def test_a_folder_that_is_not_complete_or_holds_a_key_is_refused(
-    change: Any, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Any, named: str, tmp_path: Path, recipe: Recipe, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-key-of-this-environment")
     run = run_folder(tmp_path / "run")
-    publication(run)
+    recipe.json("publish", run, MINE, "--dry-run")
     change(run)
-    with pytest.raises(InputError, match=named):
-        publication(run)
+    refused(run, named)
 
 
-def test_a_checkpoint_without_its_mark_or_with_another_file_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_without_its_mark_or_with_another_file_is_refused(tmp_path: Path, refused: Any) -> None:
     folder = checkpoint(tmp_path / "checkpoint-8")
     (folder / "tokenizer.json").write_text('{"a": 1}')
-    with pytest.raises(InputError, match=r"tokenizer\.json"):
-        publication(folder)
-    with pytest.raises(InputError, match="--name"):
-        publication(folder, name="Mine")
+    refused(folder, r"tokenizer\.json")
+    refused(folder, "--name", "--name", "Mine")
     (folder / "complete.json").unlink()
-    with pytest.raises(InputError, match=r"complete\.json"):
-        publication(folder)
+    refused(folder, r"complete\.json")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, len(WEIGHTS) + 3).filter(lambda size: size != len(WEIGHTS)))
-def test_weights_of_any_other_length_are_refused(tmp_path_factory: pytest.TempPathFactory, size: int) -> None:
+def test_weights_of_any_other_length_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, refused: Any, size: int
+) -> None:
     cut = {"model.safetensors": (WEIGHTS + b"more")[:size]}
-    with pytest.raises(InputError, match=r"model\.safetensors"):
-        publication(written(tmp_path_factory.mktemp("model"), MODEL | cut))
+    refused(written(tmp_path_factory.mktemp("model"), MODEL | cut), r"model\.safetensors")
 
 
 @pytest.mark.parametrize(
     ("target", "kind"), [("hf://datasets/me/mine", run_folder), ("hf://me/mine", report), ("folder", run_folder)]
 )
-def test_a_target_of_another_kind_is_refused(target: str, kind: Any, tmp_path: Path, hub: Any) -> None:
-    with pytest.raises(InputError, match=target):
-        publish(publication(kind(tmp_path / "folder")), target)
+def test_a_target_of_another_kind_is_refused(target: str, kind: Any, tmp_path: Path, hub: Any, refused: Any) -> None:
+    refused(kind(tmp_path / "folder"), target, "--public", target=target)
     assert not hub.requests
 
 
-def test_folders_that_are_nothing_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"card\.json"):
-        publication(tmp_path)
+def test_folders_that_are_nothing_are_refused(tmp_path: Path, refused: Any) -> None:
+    refused(tmp_path, r"card\.json")
     page = report(tmp_path / "report")
     (page / "report.html").unlink()
-    with pytest.raises(InputError, match="no page"):
-        publication(page)
+    refused(page, "no page")
 
 
 @pytest.mark.thorough

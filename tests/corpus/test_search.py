@@ -22,7 +22,7 @@ from recipe.corpus.index import Index
 from recipe.corpus.scan import integers, scores
 from recipe.corpus.scan.certificate import merge
 from recipe.corpus.scan.quantise import quantise_queries, rotate, scratch
-from recipe.corpus.scan.scores import available, choose, prepare
+from recipe.corpus.scan.scores import available, prepare
 from recipe.corpus.scan.shards import MappedArray, StreamedArray, joined_bounds
 from recipe.corpus.store import Corpus, best_matches
 from recipe.data.narrations import read_narrations
@@ -149,7 +149,6 @@ def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.P
 def test_each_instruction_set_can_be_forced_and_gives_the_same_hits(isa: str, tmp_path: Path) -> None:
     if isa not in available():
         pytest.skip(f"this processor has no {isa}")
-    assert choose(isa) == isa
     generator = np.random.default_rng(1)
     folder = write_corpus(tmp_path / "c", random_corpus(generator, 100), shard_size=64)
     queries = [unit(generator, m, 100) for m in [*range(1, 12)] * 2]
@@ -160,11 +159,10 @@ def test_each_instruction_set_can_be_forced_and_gives_the_same_hits(isa: str, tm
         assert isa == "avx2" or found == wanted  # its codes of steps are coarser, hence its bounds
 
 
-def test_an_instruction_set_that_does_not_run_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose(None) == available()[0]
-    monkeypatch.setattr(scores, "available", lambda: ("portable",))
-    with pytest.raises(ConfigError, match=r"'vnni'.*portable"):
-        choose("vnni")
+def test_an_instruction_set_that_does_not_run_here_is_refused(tmp_path: Path) -> None:
+    folder = write_corpus(tmp_path / "c", random_corpus(np.random.default_rng(1), 16, 3))
+    with pytest.raises(ConfigError, match=r"'sve'.*portable"):
+        Index.open(folder, isa="sve").search([unit(np.random.default_rng(2), 2, 16)])
 
 
 def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

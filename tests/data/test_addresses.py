@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.conftest import built_corpus
 
 from recipe.artifacts import write_jsonl
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
 from recipe.corpus.layout import NARRATIONS, SHARDS
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingReport, read_narrations, to_row
@@ -54,7 +53,7 @@ def test_a_zstandard_file_is_read_and_a_damaged_one_refused(tmp_path: Path) -> N
 
 def built(folder: Path, narrations: Iterable[Narration]) -> Corpus:
     pytest.importorskip("numba")
-    return Corpus.open(build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name="hash:64"))))
+    return built_corpus(folder, narrations)
 
 
 def test_a_corpus_keeps_addresses_and_explanations_link_them(tmp_path: Path) -> None:

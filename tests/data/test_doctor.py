@@ -2,77 +2,81 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.data.conftest import Recipe
 
 from recipe.data.benchmarks import BENCHMARKS
-from recipe.data.doctor import Diagnosis, examine
-from recipe.errors import InputError
-from recipe.types import Procedure
+
+Examine = Callable[..., dict[str, Any]]
 
 
-def state_of(root: Path) -> dict[str, str]:
-    return {diagnosis.name: diagnosis.state for diagnosis in examine(root).diagnoses}
+@pytest.fixture
+def examine(recipe: Recipe) -> Examine:
+    """What `recipe data doctor` finds: the benchmarks by name. Its exit code says whether they are healthy."""
+
+    def found(root: Path, *words: object) -> dict[str, Any]:
+        code, out, _ = recipe("doctor", root, *words, "--json")
+        report: dict[str, Any] = json.loads(out)
+        assert code == (0 if report["healthy"] else 1)
+        return report | {row["name"]: row for row in report["benchmarks"]}
+
+    return found
 
 
-def of(root: Path, name: str) -> Diagnosis:
-    return next(diagnosis for diagnosis in examine(root).diagnoses if diagnosis.name == name)
+def missing(diagnosis: dict[str, Any]) -> list[str]:
+    return [part["path"] for part in diagnosis["missing"]]
 
 
-def test_what_is_there_is_told_in_counts(seven: Path) -> None:
+def test_what_is_there_is_told_in_counts(seven: Path, examine: Examine) -> None:
     report = examine(seven)
-    assert [diagnosis.name for diagnosis in report.diagnoses] == list(BENCHMARKS)
-    assert report.healthy
-    assert report.misplaced == ()
-    states = state_of(seven)
-    assert {name for name in states if states[name] == "partial"} == {"captaincook4d", "egoper"}
-    assert {name for name in states if states[name] == "complete"} == set(states) - {"captaincook4d", "egoper"}
-    summary = of(seven, "egoexo4d").summary
-    assert summary is not None
-    assert (summary.videos, summary.segments, summary.splits) == (3, 5, {"train": 1, "test": 2})
-    assert of(seven, "egoexo4d").set_aside == 1
-    assert [part.path for part in of(seven, "captaincook4d").missing] == ["task_graphs"]
-    assert "tea/test.txt" not in [part.path for part in of(seven, "egoper").missing]
-    assert "coffee/test.txt" not in [part.path for part in of(seven, "egoper").missing]
-    assert len(of(seven, "egoper").missing) == 9
+    assert [diagnosis["name"] for diagnosis in report["benchmarks"]] == list(BENCHMARKS)
+    assert (report["healthy"], report["misplaced"]) == (True, [])
+    partial = ("captaincook4d", "egoper")
+    assert all(report[name]["state"] == ("partial" if name in partial else "complete") for name in BENCHMARKS)
+    counts = report["egoexo4d"]["counts"]
+    assert (counts["videos"], counts["segments"], counts["splits"]) == (3, 5, {"train": 1, "test": 2})
+    assert report["egoexo4d"]["set_aside"] == 1
+    assert missing(report["captaincook4d"]) == ["task_graphs"]
+    assert not {"tea/test.txt", "coffee/test.txt"} & set(missing(report["egoper"]))
+    assert len(missing(report["egoper"])) == 9
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_needed_part_that_is_missing_breaks_and_is_named(seven: Path, name: str) -> None:
+def test_every_needed_part_that_is_missing_breaks_and_is_named(seven: Path, name: str, examine: Examine) -> None:
     for part in BENCHMARKS[name].parts:
         path = seven / name / part.path
         if part.needed and path.exists():
             aside = path.rename(seven / "aside")
-            diagnosis = of(seven, name)
-            if diagnosis.folder is not None:
-                assert diagnosis.state == "broken"
-                assert part in diagnosis.missing
-                assert part.path.rpartition("/")[2] in diagnosis.problem
-                assert not examine(seven).healthy
+            report = examine(seven)
+            if report[name]["folder"] is not None:
+                assert (report[name]["state"], report["healthy"]) == ("broken", False)
+                assert part.path in missing(report[name])
+                assert part.path.rpartition("/")[2] in report[name]["problem"]
             aside.rename(path)
 
 
-def test_without_training_videos_zero_shot_tests_still_work(seven: Path) -> None:
+def test_without_training_videos_zero_shot_tests_still_work(seven: Path, examine: Examine) -> None:
     (seven / "niv" / "niv_train.json").unlink()
-    diagnosis = of(seven, "niv")
-    assert diagnosis.state == "partial"
-    assert [part.path for part in diagnosis.missing] == ["niv_train.json"]
-    assert diagnosis.summary is not None
-    assert diagnosis.summary.splits == {"test": 1}
-    assert examine(seven).healthy
+    report = examine(seven)
+    assert (report["niv"]["state"], missing(report["niv"])) == ("partial", ["niv_train.json"])
+    assert report["niv"]["counts"]["splits"] == {"test": 1}
+    assert report["healthy"]
 
 
-def test_a_damaged_task_graph_is_told_beside_the_videos(seven: Path) -> None:
+def test_a_damaged_task_graph_is_told_beside_the_videos(seven: Path, examine: Examine) -> None:
     graphs = seven / "captaincook4d" / "task_graphs"
     graphs.mkdir()
     (graphs / "minttea.json").write_text('{"steps": {"0": "START", "1": "Stir"}, "edges": [[0, 1]]}')
-    assert of(seven, "captaincook4d").graphs == 1
+    assert examine(seven)["captaincook4d"]["task_graphs"] == 1
     (graphs / "kale.json").write_text('{"steps": {"0": "START"}, "edges": [[0, 5]]}')
-    diagnosis = of(seven, "captaincook4d")
-    assert (diagnosis.state, diagnosis.graphs) == ("complete", None)
-    assert "kale.json, field 'edges[0]': step '5' is not listed" in diagnosis.graph_problem
-    assert not examine(seven).healthy
+    report = examine(seven)
+    diagnosis = report["captaincook4d"]
+    assert (diagnosis["state"], diagnosis["task_graphs"], report["healthy"]) == ("complete", None, False)
+    assert "kale.json, field 'edges[0]': step '5' is not listed" in diagnosis["graph_problem"]
 
 
 @pytest.mark.parametrize(
@@ -91,74 +95,54 @@ def test_a_damaged_task_graph_is_told_beside_the_videos(seven: Path) -> None:
     ],
 )
 def test_what_lies_in_a_wrong_place_is_named_for_what_it_is(
-    seven: Path, source: str, target: str, belongs_to: str
+    seven: Path, source: str, target: str, belongs_to: str, examine: Examine
 ) -> None:
-    (seven / target).parent.mkdir(parents=True, exist_ok=True)
-    if (seven / source).is_dir():
-        shutil.copytree(seven / source, seven / target)
-    else:
-        shutil.copy(seven / source, seven / target)
     place = seven / target
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (shutil.copytree if (seven / source).is_dir() else shutil.copy)(seven / source, place)
     if place.is_dir() and belongs_to == "captaincook4d":
         place = place / "complete_step_annotations.json"
-    assert (place, belongs_to) in examine(seven).misplaced
+    assert {"path": str(place), "belongs_to": belongs_to} in examine(seven)["misplaced"]
 
 
-def test_nothing_usable_is_not_healthy(tmp_path: Path) -> None:
+def test_nothing_usable_is_not_healthy(tmp_path: Path, examine: Examine) -> None:
     report = examine(tmp_path)
-    assert {diagnosis.state for diagnosis in report.diagnoses} == {"absent"}
-    assert all(diagnosis.missing == BENCHMARKS[diagnosis.name].parts for diagnosis in report.diagnoses)
-    assert not report.healthy
+    assert not report["healthy"]
+    for name, benchmark in BENCHMARKS.items():
+        assert report[name]["state"] == "absent"
+        assert missing(report[name]) == [part.path for part in benchmark.parts]
 
 
-def test_annotated_videos_with_a_file_are_counted(seven: Path) -> None:
-    report = examine(seven, lambda video: video.split == "test")
-    counts = {diagnosis.name: diagnosis.with_video for diagnosis in report.diagnoses}
-    assert counts == {
-        "coin": 1,
-        "crosstask": 1,
-        "captaincook4d": 1,
-        "egoprocel": 1,
-        "niv": 1,
-        "egoexo4d": 2,
-        "egoper": 2,
-    }
+def test_a_video_that_cannot_be_looked_for_is_a_finding(seven: Path, tmp_path: Path, examine: Examine) -> None:
+    (tmp_path / "videos").mkdir()
+    for name in ("zeta.mp4", "-a_b.mp4", "solo.mp4", "solo.webm"):
+        (tmp_path / "videos" / name).write_bytes(b"film")
+    coin = examine(seven, "--videos", tmp_path / "videos")["coin"]
+    assert (coin["state"], coin["with_video"]) == ("complete", 2)
+    assert "more than one file for video 'solo'" in coin["video_problem"]
 
 
-def test_a_video_that_cannot_be_looked_for_is_a_finding(seven: Path) -> None:
-    def has_video(video: Procedure) -> bool:
-        if video.video_id == "solo":
-            raise InputError("more than one file for video 'solo'")
-        return True
-
-    coin = next(d for d in examine(seven, has_video).diagnoses if d.name == "coin")
-    assert (coin.state, coin.with_video, coin.video_problem) == ("complete", 2, "more than one file for video 'solo'")
-
-
-def test_what_is_no_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the folder does not exist"):
-        examine(tmp_path / "nowhere")
+def test_what_is_no_folder_is_an_error(tmp_path: Path, recipe: Recipe) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="this is a file"):
-        examine(tmp_path / "file")
+    for name, problem in (("nowhere", "the folder does not exist"), ("file", "this is a file")):
+        code, _, error = recipe("doctor", tmp_path / name)
+        assert (code, problem in error) == (1, True)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[" * 20_000, b"null", b"[]", b'{"a": 1e999}', b"1" * 5000])
-def test_no_content_is_more_than_a_finding(seven: Path, content: bytes) -> None:
+def test_no_content_is_more_than_a_finding(seven: Path, content: bytes, examine: Examine) -> None:
     for path in seven.rglob("*.*"):
         if path.is_file():
             path.write_bytes(content)
     report = examine(seven)
-    assert {d.state for d in report.diagnoses} <= {"broken", "partial", "complete"}
-    assert of(seven, "coin").state == of(seven, "egoper").state == "broken"
-    assert json.dumps([diagnosis.problem for diagnosis in report.diagnoses])
+    assert {report[name]["state"] for name in BENCHMARKS} <= {"broken", "partial", "complete"}
+    assert report["coin"]["state"] == report["egoper"]["state"] == "broken"
 
 
 @pytest.mark.real_data
-def test_the_real_folder_is_healthy(shared_data: Path) -> None:
+def test_the_real_folder_is_healthy(shared_data: Path, examine: Examine) -> None:
     report = examine(shared_data)
-    assert report.healthy
-    assert report.misplaced == ()
-    states = {d.name: d.state for d in report.diagnoses if d.state != "absent"}
+    assert (report["healthy"], report["misplaced"]) == (True, [])
+    states = {row["name"]: row["state"] for row in report["benchmarks"] if row["state"] != "absent"}
     assert states == dict.fromkeys(("coin", "crosstask", "captaincook4d", "niv"), "complete")
-    assert next(d.graphs for d in report.diagnoses if d.name == "captaincook4d") == 24
+    assert report["captaincook4d"]["task_graphs"] == 24

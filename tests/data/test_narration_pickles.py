@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from recipe import memory
-from recipe.data.narrations import ReadingOptions, json_files, read_narrations
+from recipe.data.narrations import ReadingOptions, read_narrations
 from recipe.errors import InputError
 
 pytestmark = pytest.mark.thorough
@@ -152,7 +152,6 @@ def test_a_pickle_too_large_for_the_memory_is_refused_before_it_is_loaded(
         stream.write(pickle.dumps({"v": b"x\xda"} if zipped else GOOD))
         stream.truncate(1_000_000_000)
     monkeypatch.setattr(memory, "available", lambda: 1_200_000_000)
-    monkeypatch.setattr(json_files, "unpickled", pytest.fail)
     because = rf"loading it takes about {needed} of memory, and 1\.2 GB are free; convert it to JSON lines on a machine"
     with pytest.raises(InputError, match=because):
         list(read_narrations(path))

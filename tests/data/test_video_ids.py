@@ -12,17 +12,8 @@ CHARACTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 IDS = st.text(CHARACTERS, min_size=11, max_size=11)
 TITLES = st.text(st.sampled_from("abzABZ019-_ .,[]()!'\u00e9\u8336"), max_size=30)
 LANGUAGES = (
-    "en",
-    "en-orig",
-    "en-US",
-    "pt_BR",
-    "pt-BR",
-    "zh-Hans",
-    "es-419",
-    "en-j3PyPqV_e1s",
-    "en-uYU-mmqFLq8",
-    "a-en",
-)
+    "en", "en-orig", "en-US", "pt_BR", "pt-BR", "zh-Hans", "es-419", "en-j3PyPqV_e1s", "en-uYU-mmqFLq8", "a-en",
+)  # fmt: skip
 MARKS = ("", ".sdh", ".hi", ".cc", ".forced", ".whisper")
 SUFFIXES = ("vtt", "srt", "json3", "json", "ttml", "srv3")
 

@@ -1,8 +1,9 @@
 """Scores of judgements made by hand."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from recipe.evaluation.judge.measures import RubricMeasure
+from recipe.evaluation import measure_named
 from recipe.evaluation.judge.verdicts import Judgement, verdict_rows
 from recipe.evaluation.measures import summarise
 from recipe.evaluation.scores import Group, JudgeIdentity, Scores
@@ -20,7 +21,8 @@ def judge_scores(
     left_out: Mapping[str, int] | None = None,
 ) -> Scores:
     """By the six criteria."""
-    return summarise(RubricMeasure(judge), system, verdict_rows(judged), examples, seed, ledger, left_out)
+    kind: Any = measure_named("judge")
+    return summarise(kind(judge), system, verdict_rows(judged), examples, seed, ledger, left_out)
 
 
 def accuracy(group: Group) -> Interval:

@@ -15,10 +15,8 @@ from inspect_ai.model import ModelOutput, ModelUsage, get_model  # noqa: E402
 
 from recipe.data.examples import read_examples  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
-from recipe.evaluation.inspect_task import plans  # noqa: E402
-from recipe.evaluation.match import MatchMeasure  # noqa: E402
-from recipe.evaluation.measures import Measure, measured_rows, select_plans, summarise  # noqa: E402
-from recipe.evaluation.validity.scores import ValidityMeasure  # noqa: E402
+from recipe.evaluation import measure_named  # noqa: E402
+from recipe.evaluation.measures import measured_rows, select_plans, summarise  # noqa: E402
 from recipe.models.protocol import Answer  # noqa: E402
 from recipe.planning.planner import Request, prediction_of  # noqa: E402
 from recipe.prompting import PLAIN  # noqa: E402
@@ -33,6 +31,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+[entry] = entry_points(group="inspect_ai", name="recipe")
+plans: Any = entry.load().plans
+"""What Inspect AI finds by the name of the package."""
 STEPS = ["boil the water", "warm the pot", "add the leaves", "pour the water", "let it steep", "strain it", "drink it"]
 
 
@@ -52,23 +53,20 @@ def figures(log: Any) -> dict[str, Any]:
     return {score.name: {name: metric.value for name, metric in score.metrics.items()} for score in log.results.scores}
 
 
-def ours(measure: Measure, examples: Sequence[Example], answers: Sequence[str]) -> Any:
+def ours(name: str, examples: Sequence[Example], answers: Sequence[str], **options: Any) -> Any:
     """What `recipe evaluate` says of the same answers."""
     plans = [prediction_of(one.example_id, 0, Answer(text)) for one, text in zip(examples, answers, strict=True)]
+    kind: Any = measure_named(name)
+    measure = kind(**options)
     rows = measured_rows(measure, select_plans(examples, plans))
     return rows, summarise(measure, "m", rows, examples).overall.values
-
-
-def test_the_task_is_found_by_the_name_of_the_package() -> None:
-    [entry] = entry_points(group="inspect_ai", name="recipe")
-    assert entry.load().plans is plans
 
 
 def test_the_world_is_scored_as_recipe_evaluate_does(tmp_path: Path) -> None:
     examples = draw_examples(load_world(), "test_goals", 4)
     answers = [format_plan(one.continuation) for one in examples[:2]] + ["1. dance\n2. sing", ""]
     log = evaluated(plans(count=4), answers, tmp_path)
-    rows, values = ours(ValidityMeasure(), examples, answers)
+    rows, values = ours("validity", examples, answers)
     found = figures(log)
     for name in ("score", "order", "coverage", "clean", "perfect", "steps", "malformed"):
         assert found[name]["mean"] == pytest.approx(values[name].mean), name
@@ -108,7 +106,7 @@ def test_own_procedures_are_matched_with_their_references(tmp_path: Path) -> Non
     examples = read_examples(file)
     answers = [format_plan(examples[0].continuation), format_plan(STEPS[:2])]
     log = evaluated(plans(procedures=str(file), encoder="hash:256"), answers, tmp_path)
-    _, values = ours(MatchMeasure(encoder="hash:256"), examples, answers)
+    _, values = ours("match", examples, answers, encoder="hash:256")
     found = figures(log)
     for name in ("matched_ordered_f1", "matched_f1", "length_apart", "steps"):
         assert found[name]["mean"] == pytest.approx(values[name].mean), name

@@ -163,16 +163,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_two_judges_and_a_person(folder: Path, recipe: Recipe) -> None:
     (folder / "ann.csv").write_text("example_id;clarity\n" + "".join(f"e{n};{n % 6}\n" for n in range(12)))
-    files = (
-        "evaluate",
-        "agreement",
-        "llama.json",
-        "proxy.json",
-        "--ratings",
-        "ann.csv",
-        "--examples",
-        "examples.jsonl",
-    )
+    asked = ("--ratings", "ann.csv", "--examples", "examples.jsonl")
+    files = ("evaluate", "agreement", "llama.json", "proxy.json", *asked)
     found = recipe.json(*files, "--output", "agreement.json")
     assert found == json.loads((folder / "agreement.json").read_text())
     assert (found["raters"], found["plans"]) == (["llama", "proxy", "human: ann"], 12)

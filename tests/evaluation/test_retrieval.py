@@ -15,11 +15,10 @@ pytest.importorskip("numba")
 pytest.importorskip("scipy")
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from tests.conftest import Recipe
+from tests.conftest import Recipe, built_corpus
 
 from recipe.alignment.reference import monotone_coverage
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
@@ -43,7 +42,7 @@ def told(lists: Sequence[Sequence[str]]) -> list[Narration]:
 
 
 def corpus_of(folder: Path, lists: Sequence[Sequence[str]]) -> Corpus:
-    return Corpus.open(build_corpus(told(lists), folder / "corpus", CorpusConfig(encoder=ENCODER)))
+    return built_corpus(folder / "corpus", told(lists), ENCODER.name)
 
 
 class InMemory(Corpus):
@@ -154,7 +153,7 @@ def test_where_nothing_is_left_the_next_narration_is_copied(tmp_path: Path) -> N
 def test_the_own_video_gives_nothing(tmp_path: Path, name: str) -> None:
     lists = {name: ["boil water", "serve"], "v1": ["boil water", "wash up"]}
     named = [Narration(video, tuple(map(Segment, lines))) for video, lines in lists.items()]
-    corpus = Corpus.open(build_corpus(named, tmp_path / "corpus", CorpusConfig(encoder=ENCODER)))
+    corpus = built_corpus(tmp_path / "corpus", named, ENCODER.name)
     planner, loose = RetrievalPlanner(corpus, WORDS), ConsensusSettings(support=0.1)
     own, other = prompt("boil water", video="dQw4w9WgXcQ"), prompt("boil water", video="9bZkp7q19f0")
     assert planner.copies([own])[0].steps == planner.consensus([own], loose)[0].steps == ("wash up",)
@@ -208,7 +207,7 @@ def test_consensus_of_narrations_is_more_valid_than_a_copied_history(tmp_path: P
     world = load_world()
     goals = [graph.goal for graph in world.goals.values() if not graph.held_out][:3]
     narrated = [narration for goal in goals for narration in goal_narrations(world, goal, 32)]
-    corpus = Corpus.open(build_corpus(narrated, tmp_path / "corpus", CorpusConfig(encoder=ENCODER)))
+    corpus = built_corpus(tmp_path / "corpus", narrated, ENCODER.name)
 
     def validity(example: Example, steps: Sequence[str]) -> float:
         return score_plan(world, example.goal, example.history, steps).score
@@ -278,7 +277,7 @@ def test_controls_of_a_corpus(scores_of: Evaluate, tmp_path: Path, training: int
 
 def test_narrations_of_measured_videos_are_counted(scores_of: Evaluate, tmp_path: Path) -> None:
     named = [Narration(video, tuple(map(Segment, WORDS[:5]))) for video in ("test0", "test1", "other")]
-    build_corpus(named, tmp_path / "held", CorpusConfig(encoder=ENCODER))
+    built_corpus(tmp_path / "held", named, ENCODER.name)
     assert "2 of measured videos" in scores_of(0, "--corpus", tmp_path / "held").settings["corpus"]
 
 

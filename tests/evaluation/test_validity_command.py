@@ -1,6 +1,7 @@
 """`recipe evaluate validity` with task graphs from the command line: scores, rows, what is missing, what is wrong."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import pytest
 from tests.conftest import Recipe
 from tests.evaluation.conftest import overall
 
+from recipe.artifacts import to_json
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.scores import read_scores, rows_path
-from recipe.types import Verdict
+from recipe.evaluation.scores import Counts, Group, JudgeIdentity, Scores, read_scores, rows_path, write_scores
+from recipe.types import Unscored, Verdict
 
 TEA = {
     "goal": "Make tea",
@@ -64,6 +66,7 @@ def files(tmp_path: Path) -> Files:
 
 
 FULL = ["Warm the pot", "Steep the tea", "Pour a cup"]
+NOTHING = (Group("", "all", {}, Counts(0)),)
 
 
 def test_scores_and_rows_are_written(recipe: Recipe, files: Files) -> None:
@@ -117,21 +120,64 @@ def test_goals_without_a_graph_are_an_error_or_counted(recipe: Recipe, files: Fi
     assert (code, "no task graph" in err) == (1, True)
 
 
-def test_agreement_with_judges_of_the_same_plans(recipe: Recipe, files: Files) -> None:
+HIGH, LOW = Verdict(5, 5, 5, 5, 5, 5), Verdict(1, 1, 1, 1, 1, 1)
+ROWS = [Judgement(name, one, judge="Ann", how="human") for name, one in (("t1", HIGH), ("t2", LOW), ("b1", HIGH))]
+
+
+@pytest.fixture
+def agreed(recipe: Recipe, files: Files) -> Any:
+    """Ask for the agreement with these verdicts; each judge's row, or the error."""
     files.planned(t1=FULL, t2=["Pour a cup"], b1=["Toast the slice", "Spread butter"])
-    high, low = Verdict(5, 5, 5, 5, 5, 5), Verdict(1, 1, 1, 1, 1, 1)
-    path = files.folder / "ann.jsonl"
-    verdicts = {"t1": high, "t2": low, "b1": high}
-    write_verdicts(path, [Judgement(name, one, judge="Ann", how="human") for name, one in verdicts.items()])
-    [found] = recipe.json(*files.arguments("--verdicts", path))["extras"]["agreement"]
+
+    def ask(*rows: Judgement, name: str = "people.jsonl") -> Any:
+        path = files.folder / name
+        if rows:
+            write_verdicts(path if path.suffix == ".jsonl" else rows_path(path), rows)
+        code, out, err = recipe(*files.arguments("--verdicts", path, "--json"))
+        return json.loads(out)["extras"]["agreement"] if code == 0 else err
+
+    return ask
+
+
+def test_agreement_with_judges_of_the_same_plans(agreed: Any, recipe: Recipe, files: Files) -> None:
+    [found] = agreed(*ROWS)
     assert (found["judge"]["name"], found["judge"]["kind"], found["plans"]) == ("Ann", "human", 3)
     assert found["spearman"]["mean"] == pytest.approx(1)
     assert found["kendall"] == pytest.approx(1)
-    code, out, _ = recipe(*files.arguments("--verdicts", path))
-    assert "Ann: Spearman 1.00" in out
-    write_verdicts(path, [Judgement("elsewhere", high)])
-    code, _, err = recipe(*files.arguments("--verdicts", path))
-    assert (code, "gave no verdict on any of these plans" in err) == (1, True)
+    assert "Ann: Spearman 1.00" in recipe(*files.arguments("--verdicts", files.folder / "people.jsonl")).out
+    # No plan was shown under a control's name, and one without a verdict says nothing.
+    others = [replace(ROWS[0], outcome=LOW, control="null"), replace(ROWS[1], outcome=Unscored("refused"), repeat=1)]
+    assert agreed(*ROWS, *others) == [found]
+
+
+def test_repeats_are_averaged_and_empty_plans_left_out(agreed: Any, files: Files) -> None:
+    [once] = agreed(*ROWS)
+    repeats = [replace(row, repeat=1) for row in ROWS]
+    assert agreed(*ROWS, *repeats) == [once]
+    [tied] = agreed(*ROWS, *(replace(row, outcome=LOW if row.outcome == HIGH else HIGH) for row in repeats))
+    assert tied["spearman"] is None
+    files.planned(t1=FULL, t2=["Pour a cup"], b1=[])
+    assert agreed(*ROWS)[0]["plans"] == 2
+
+
+def test_verdicts_by_rule_or_on_other_plans_are_no_agreement(agreed: Any) -> None:
+    for rows in ([Judgement("elsewhere", HIGH)], [replace(row, how="rule") for row in ROWS]):
+        assert "gave no verdict on any of these plans" in agreed(*rows)
+    seen = replace(ROWS[0], steps=("something else",))
+    assert "Ann judged another plan as sample 0 of 't1'" in agreed(seen, *ROWS[1:])
+
+
+def test_verdicts_are_read_with_their_judge(agreed: Any, files: Files) -> None:
+    scores = Scores("judge", "mine", {"judge": to_json(JudgeIdentity("some judge", "llm"))}, NOTHING)
+    write_scores(files.folder / "judge.json", scores)
+    [found] = agreed(*ROWS, name="judge.json")
+    assert (found["judge"]["name"], found["judge"]["kind"]) == ("some judge", "llm")
+    mixed = [replace(row, judge=name, how="proxy") for row in ROWS for name in ("", "Bob")]
+    found = agreed(*ROWS, *(replace(row, how="json") if row.judge == "" else row for row in mixed))
+    kinds = [("Ann", "human"), ("people", "llm"), ("Bob", "proxy")]
+    assert [(one["judge"]["name"], one["judge"]["kind"]) for one in found] == kinds
+    write_scores(files.folder / "judge.json", replace(scores, measure="validity", identity={"graphs": "world"}))
+    assert "these are scores of 'validity'" in agreed(name="judge.json")
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 
 from recipe.alignment.reference import needleman_wunsch
-from recipe.config import CorpusConfig, EncoderConfig, MiningConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import MiningConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.leaks import Exclusions
 from recipe.corpus.store import Corpus
@@ -33,8 +33,7 @@ WORDS = ["chop", "fry", "pour", "boil", "stir", "salt", "onion", "pan", "water",
 
 
 def corpus_of(folder: Path, *narrations: Narration) -> Corpus:
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:256"))
-    return Corpus.open(build_corpus(narrations, folder, config))
+    return built_corpus(folder, narrations, "hash:256")
 
 
 def narration(video_id: str, texts: Sequence[str], title: str | None = None) -> Narration:

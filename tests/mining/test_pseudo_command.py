@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Recipe, corpus, recipe, small_corpus, write_lines  # noqa: F401
+from tests.conftest import built_corpus
 
-from recipe.config import CorpusConfig, EncoderConfig, MiningConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import MiningConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_training_examples
 from recipe.mining.mine import ExampleOrigin, Mined, mine
@@ -26,8 +26,7 @@ EXAMPLE = {
 
 
 def world_corpus(folder: Path, count: int = 8) -> Corpus:
-    narrations = narrate(load_world(), count)
-    return Corpus.open(build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name="hash:128"))))
+    return built_corpus(folder, narrate(load_world(), count), "hash:128")
 
 
 def test_the_command_writes_examples_origins_and_a_report_and_nothing_else(recipe: Recipe) -> None:  # noqa: F811
@@ -102,8 +101,7 @@ def planted(folder: Path) -> tuple[Corpus, Mined]:
         texts = [text for step in own for text in ("so far so good", step)]
         segments = tuple(Segment(text, 10.0 * place, 10.0 * place + 10) for place, text in enumerate(texts))
         narrations.append(Narration(name, segments, f"the {name}"))
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:256"))
-    opened = Corpus.open(build_corpus(narrations, folder, config))
+    opened = built_corpus(folder, narrations, "hash:256")
     mined = Mined("titles", considered=2)
     for place, (name, own) in enumerate(steps.items()):
         mined.examples.append(Example(f"pseudo/{name}/1", "pseudo", name, f"the {name}", (own[0],), tuple(own[1:]), 1))

@@ -14,7 +14,6 @@ from tests.models.endpoint_server import Reply, completion, opened, serving
 
 from recipe.config import ModelConfig, SamplingConfig, parse_config
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.models.endpoint import host
 from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest, Refusal
 
@@ -75,15 +74,16 @@ def test_what_concerns_all_stops_all(tmp_path: Path, status: int) -> None:
         assert len(list(tmp_path.rglob("*.json"))) == 3  # what was under way is kept
 
 
-def test_what_was_given_up_ends_the_waits_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "FIRST_WAIT", 3600.0)
-
+def test_what_was_given_up_ends_the_waits_of_others() -> None:
     def answer(body: dict[str, Any], before: int) -> Reply:
         if number(body) == 0:
             return Reply(429, headers=(("Retry-After", "9999"),))._replace(delay=0.3)
-        return Reply(500)
+        return Reply(500, headers=(("Retry-After", "600"),))
 
-    with engine_asking(answer, tries=50) as (_, engine), pytest.raises(ComputeError, match="asks to wait 9999 s"):
+    with (
+        engine_asking(answer, tries=50, patience=3600.0) as (_, engine),
+        pytest.raises(ComputeError, match="asks to wait 9999 s"),
+    ):
         engine.outcomes(CHATS, 1, SAMPLING)
 
 
@@ -247,17 +247,15 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
 
 
 def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.models.store import AnswerStore
-
     written: list[str] = []
 
-    def full(cache: AnswerStore, key: str, answer: object) -> None:
+    def full(key: str, answer: object) -> None:
         written.append(key)
         if len(written) == 1:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(AnswerStore, "keep", full)
     with engine_asking(lambda body, before: GOOD._replace(delay=0.02), tmp_path) as (server, engine):
+        monkeypatch.setattr(engine.store, "keep", full)
         with pytest.raises(OSError, match="No space left"):
             engine.outcomes(CHATS, 1, SAMPLING)
         assert len(server.requests) <= 8

@@ -11,20 +11,19 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer import Context
+from typer.main import get_command
 
 pytest.importorskip("openai")
 from tests.models.asking import pieces_of
 from tests.models.endpoint_server import Reply, completion, engine_asking
 
-from recipe.cli.evaluate.judge import judge
-from recipe.cli.perceive import perceive
-from recipe.cli.plan import plan
+from recipe.cli import app
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.errors import InputError, RecipeError
 from recipe.evaluation.judge.llm import LlmJudge
 from recipe.evaluation.judge.plans import Case
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.models.endpoint import host as host_module
 from recipe.models.endpoint.wire import read_error
 from recipe.models.protocol import Answer, Refusal, unanswered
 from recipe.planning.planner import read_plan
@@ -394,6 +393,8 @@ HELP: dict[str, tuple[int, Any, str]] = {
     "key": (401, [{"error": {"code": 401, "message": "no key"}}], "model.key_variable"),
     "limit": (429, {"error": "wait"}, "model.concurrency"),
     "credit": (402, {"error": {"message": "Insufficient credits", "code": 402}}, "balance"),
+    "seed": (400, {"error": {"message": "the field seed is unknown"}}, "model.send_seed"),
+    "form": (400, {"error": {"message": "response_format is unknown"}}, "model.structured"),
 }
 
 
@@ -403,29 +404,29 @@ def test_a_remedy_names_what_helps(kind: str) -> None:
     answering = engine_asking(lambda *_: Reply(status, json.dumps(body)), tries=1)
     with answering as (_, model), pytest.raises(RecipeError) as error:
         model.answers(CHATS, 1, SAMPLING)
-    assert words in str(error.value).rpartition("; ")[2]
+    remedy = str(error.value).rpartition("; ")[2]
+    assert words in remedy
+    assert set(re.findall(r"--[\w-]+", remedy)) <= {"--set"}  # options differ by command
+    for key in re.findall(r"\b(?:model|sampling|phi|judge)\.\w+", remedy):
+        having = {name for name in (("plan",), ("perceive",), ("evaluate", "judge")) if key in keys_of(*name)}
+        assert having, key
+        assert not key.startswith("model.") or having >= {("plan",), ("perceive",)}, key
 
 
-def test_remedies_name_settings_that_the_commands_have() -> None:
-    commands: dict[str, Any] = {"plan": plan, "perceive": perceive, "judge": judge}
-    keys = {name: command.setting_keys() for name, command in commands.items()}
-    for remedy in host_module._REMEDIES.values():
-        assert set(re.findall(r"--[\w-]+", remedy)) <= {"--set"}  # options differ by command
-        for key in re.findall(r"\b(?:model|sampling|phi|judge)\.\w+", remedy):
-            having = {name for name, own in keys.items() if key in own}
-            assert having, key
-            assert not key.startswith("model.") or having >= {"plan", "perceive"}, key
+def keys_of(*words: str) -> dict[str, str]:
+    """The keys that `--set` of a command takes."""
+    command: Any = get_command(app)
+    for word in words:
+        command = command.get_command(Context(command), word)
+    keys: dict[str, str] = command.callback.setting_keys()
+    return keys
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_wait_is_told_with_its_reason_and_its_length(
-    status: int, at_once: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    status: int, at_once: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def wait(seconds: float, ended: object) -> None: ...
-
-    monkeypatch.setattr(host_module, "_sleep", wait)
-
     def busy(body: dict[str, Any], before: int) -> Reply:
         return Reply(status, '{"error": "busy"}') if before < 2 else standing_in(HOSTS["vLLM"])(body, before)
 

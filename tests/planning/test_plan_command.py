@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Recipe
+from tests.conftest import Recipe, built_corpus
 from tests.evaluation.conftest import overall
 
-from recipe.config import CorpusConfig, EncoderConfig, ModelConfig, SamplingConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import ModelConfig, SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.evaluation.scores import read_scores
 from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest
 from recipe.models.sampling import decoding_of
-from recipe.models.store import AnswerStore
 from recipe.planning.planner import Request
 from recipe.planning.prediction_files import read_predictions
 from recipe.types import Example, Narration, Segment
@@ -53,35 +51,32 @@ def test_a_goal_is_planned(recipe: Recipe, tiny_model: Path) -> None:
     assert "plan 2" in recipe(*asked).out
 
 
+Asked = tuple[object, ...]
+
+
+def replaying(model_folder: Path, cache: Path, *answers: Answer) -> Asked:
+    """`recipe plan` for the goal `w1` of a model whose completions are these."""
+    model = open_model(ModelConfig(model=str(model_folder), cache=cache, replay=True))
+    assert model.store is not None
+    for sample, answer in enumerate(answers):
+        request = ModelRequest(Request("w1").chat(model.prompt), SamplingConfig(), sample)
+        model.store.keep(model.key(request), answer._asdict())
+    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
+    return ("plan", "--model", model_folder, "--goal", "w1", *replayed)
+
+
 def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, tmp_path: Path) -> None:
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
-    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    built_corpus(tmp_path / "corpus", narrations, "hash:32")
     texts = ["1. w1 w2", "1. w5 w6\n2. w3 w4", "1. w1 w2\n2. w3 w4\n3. w5 w6", "w9"]
-    recorded = AnswerStore(tmp_path / "cache")
-    model = open_model(ModelConfig(model=str(tiny_model), cache=tmp_path / "cache", replay=True))
-    for sample, text in enumerate(texts):
-        request = ModelRequest(Request("w1").chat(model.prompt), SamplingConfig(), sample)
-        recorded.keep(model.key(request), Answer(text)._asdict())
-    asked = (
-        "plan",
-        "--model",
-        tiny_model,
-        "--goal",
-        "w1",
-        "--count",
-        4,
-        "--set",
-        "model.replay=true",
-        "--set",
-        f"model.cache={tmp_path / 'cache'}",
-    )
+    asked = (*replaying(tiny_model, tmp_path / "cache", *map(Answer, texts)), "--count", 4)
     answered = recipe.json(*asked, "--corpus", tmp_path / "corpus")
     # The narrations are lists without times: what is left in the nearest one is said too.
     assert answered["copied"]
     assert tuple(answered["copied"]) in {own[n:] for own in (said, said[1:], said[2:]) for n in range(len(own))}
     timed = [replace(row, segments=tuple(replace(s, start=1.0, end=2.0) for s in row.segments)) for row in narrations]
-    build_corpus(timed, tmp_path / "timed", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    built_corpus(tmp_path / "timed", timed, "hash:32")
     assert "copied" not in recipe.json(*asked, "--corpus", tmp_path / "timed")
     plans = answered["plans"]
     assert [plan["reward"] for plan in plans] == sorted((plan["reward"] for plan in plans), reverse=True)
@@ -175,19 +170,14 @@ def lists(tmp_path: Path) -> tuple[Path, Path]:
     """A corpus, and a cache of the answers of a model, which need no model."""
     said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
     narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
-    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:32")))
+    built_corpus(tmp_path / "corpus", narrations, "hash:32")
     return tmp_path / "corpus", tmp_path / "cache"
 
 
 def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:
     corpus, cache = lists
-    model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
-    recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
-    for sample, text in enumerate(("1. w1 w2\n2. w8", "1. w9\n2. w3 w4")):
-        request = ModelRequest(chat, SamplingConfig(), sample)
-        recorded.keep(model.key(request), Answer(text, 3, 4, finish="stop")._asdict())
-    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
+    answers = [Answer(text, 3, 4, finish="stop") for text in ("1. w1 w2\n2. w8", "1. w9\n2. w3 w4")]
+    asked = (*replaying(tiny_model, cache, *answers), "--corpus", corpus)
     search = ("--search", "recombine", "--width", 1, "--samples", 2)
     found = recipe.json(*asked, *search, "--count", 99)
     plans = [plan["steps"] for plan in found["plans"]]
@@ -204,27 +194,18 @@ def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists
 
 def test_equal_samples_are_one_plan(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:
     corpus, cache = lists
-    model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
-    recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
-    for sample, text in enumerate(("1. w3 w4", "1. w1 w2\n2. w9", "1. W3  W4", "w9 and no list", "")):
-        recorded.keep(model.key(ModelRequest(chat, SamplingConfig(), sample)), Answer(text, finish="stop")._asdict())
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--count", 5)
-    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
+    texts = ("1. w3 w4", "1. w1 w2\n2. w9", "1. W3  W4", "w9 and no list", "")
+    asked = (*replaying(tiny_model, cache, *(Answer(text, finish="stop") for text in texts)), "--count", 5)
     for more in ((), ("--corpus", corpus)):
-        plans = recipe.json(*asked, *replayed, *more)["plans"]
+        plans = recipe.json(*asked, *more)["plans"]
         assert {plan["sample"]: plan["samples"] for plan in plans} == {0: 2, 1: 1, 3: 1, 4: 1}
-        assert "2 of 5 samples" in recipe(*asked, *replayed, *more).out
+        assert "2 of 5 samples" in recipe(*asked, *more).out
 
 
 def test_tokens_that_nobody_counted_are_not_shown(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:
     corpus, cache = lists
-    model = open_model(ModelConfig(model=str(tiny_model), cache=cache, replay=True))
-    recorded, chat = AnswerStore(cache), Request("w1").chat(model.prompt)
-    for sample in range(2):
-        request = ModelRequest(chat, SamplingConfig(), sample)
-        recorded.keep(model.key(request), Answer("1. w1 w2\n2. w8", finish="stop")._asdict())
-    replayed = ("--set", "model.replay=true", "--set", f"model.cache={cache}")
-    asked = ("plan", "--model", tiny_model, "--goal", "w1", *replayed, "--corpus", corpus)
+    uncounted = Answer("1. w1 w2\n2. w8", finish="stop")
+    asked = (*replaying(tiny_model, cache, uncounted, uncounted), "--corpus", corpus)
     search = ("--search", "recombine", "--samples", 2)
     found = recipe.json(*asked, *search)["search"]
     assert (found["tokens_in"], found["tokens_out"]) == (None, None)

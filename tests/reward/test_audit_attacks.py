@@ -1,6 +1,5 @@
 """The best-of-64 attack and samples of language models, against rewards whose answers are known."""
 
-import json
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -11,11 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.artifacts import to_json
 from recipe.audit.attack import BEST_OF, KINDS, best_plans, composed_plans, mixed_vocabulary
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts, measure, measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
-from recipe.audit.results import Audit
 from recipe.audit.samples import prompt_examples, prompt_id, read_samples, sample_file, with_samples
 from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
 from recipe.corpus.encoders import HashEncoder
@@ -25,7 +22,6 @@ from recipe.planning.planner import prediction_of
 from recipe.planning.prediction_files import write_predictions
 from recipe.planning.predictions import Prediction
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
-from recipe.rows import from_json
 from recipe.types import Procedure, Reward, Step
 
 PROCEDURES = [
@@ -180,4 +176,3 @@ def test_an_audit_shows_attacks_and_samples_of_all_rewards_beside_each_other(cor
     assert all(f"{name} " in sentence for name in ("one", "two", "relevance"))
     assert one.samples["lm"].samples == len(prompts)
     assert not math.isnan(one.samples["lm"].length_ratio)
-    assert from_json(json.loads(json.dumps(to_json(found))), Audit, "audit.json") == found

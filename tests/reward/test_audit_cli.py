@@ -13,8 +13,6 @@ import typer
 from typer.testing import CliRunner
 
 from recipe.audit.classes import CORRUPTIONS
-from recipe.audit.page import render_audit
-from recipe.audit.results import AttackResult, Audit, CoverageResult, Padding, RewardAudit, SampleResult
 from recipe.cli import app
 from recipe.config import CorpusConfig, EncoderConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
@@ -25,7 +23,6 @@ from recipe.models.protocol import Answer
 from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.planning.predictions import Prediction
 from recipe.prompting import PLAIN
-from recipe.stats import Interval
 from recipe.types import Narration, Procedure, Segment, Step
 
 TASKS = {
@@ -105,14 +102,8 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
         *("--corpus", corpus_folder, "--procedures", tasks, "--verifier", "paper"),
         *("--limit", 6, "--attacked", 2, "--output", folder),
     )
-    assert {path.name for path in folder.iterdir()} == {
-        "audit.json",
-        "audit.html",
-        "shares.png",
-        "filler.png",
-        "attack.png",
-        "best_of.png",
-    }
+    pictures = {f"{name}.png" for name in ("shares", "filler", "attack", "best_of")}
+    assert {path.name for path in folder.iterdir()} == {"audit.json", "audit.html", *pictures}
     record = json.loads((folder / "audit.json").read_text())
     assert record["procedures"] == {"home": 6}
     assert record["settings"]["limit"] == 6
@@ -201,42 +192,6 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     assert rewards_of(again)["paper"]["samples"] == samples
 
 
-def some_audit(**changes: Any) -> Audit:
-    share = Interval(0.62, 0.55, 0.7, 40, 9)
-    reward = RewardAudit(
-        name="<b>mine</b>",
-        prompts=40,
-        unscored=("home/v: the encoder failed.",),
-        mean=share,
-        groups={"order": share},
-        classes=dict.fromkeys(list(CORRUPTIONS)[:4], share),
-        alternative=None,
-        over_relevance=None,
-        length_correlation=None,
-        gated=0.25,
-        gated_corrupted=0.5,
-        coverage=0.3,
-        mean_by_coverage=(0.5, 0.6, 0.7),
-        filler_curve=tuple(Padding(n, Interval(0.1 * n, 0.1 * n - 1, 0.1 * n + 1), 0.5) for n in (0, 4, 16)),
-        attack=AttackResult(
-            9, share, 1.5, {"true": 0.5, "filler": 0.5}, 0.1, 0.0, 3.0, "tea & <i>", (("a<b", "true"),)
-        ),
-        seconds=1.25,
-        best_of=AttackResult(9, share, 0.5, {"goal": 1.0}, 0.0, 0.0, 1.0),
-        samples={"<u>lm": SampleResult(share, 80, 0, 0.25, 1.5)},
-    )
-    parts: dict[str, Any] = {
-        "settings": {"corpus": "corpora/<mine>", "procedures": ["a.jsonl", "b.jsonl"], "limit": None},
-        "procedures": {"home": 40},
-        "left_out": {},
-        "answer": "The corpus covers these tasks.",
-        "findings": ("One & two.",),
-        "coverage": CoverageResult(share, {"home": share}, 0.3, 0.1),
-        "rewards": (reward,),
-    }
-    return Audit(**(parts | changes))
-
-
 class Elements(HTMLParser):
     """Ids, links, and tags left open."""
 
@@ -257,19 +212,39 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_needs_nothing_but_itself_and_escapes_texts() -> None:
-    page = render_audit(some_audit())
+def test_the_page_needs_nothing_but_itself_and_escapes_texts(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
+    samples, folder = tmp_path / "samples.jsonl", tmp_path / "out"
+    asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 5, "--verifier", "paper", "--attacked", 1)
+    recipe(*asked, "--prompts-output", tmp_path / "prompts.jsonl")
+    write_predictions(
+        samples, [Prediction(one.example_id, ("wait",)) for one in read_examples(tmp_path / "prompts.jsonl")]
+    )
+    recipe(*asked, "--samples", f"<u>lm={samples}", "--output", folder)
+    record = json.loads((folder / "audit.json").read_text())
+    record["answer"] += " <p>."
+    record["findings"].append("One & <two>.")
+    record["procedures"] = {"<b>home": 5}
+    record["settings"]["corpus"] = "corpora/<mine>"
+    reward = record["rewards"][0]
+    reward |= {"name": "<b>mine</b>", "unscored": ["<s>home/v: the encoder failed."]}
+    reward["attack"] |= {"example_goal": 'tea & <i>"', "example": [["a<b", "true"]]}
+    pages = set()
+    for _ in range(2):
+        (folder / "audit.json").write_text(json.dumps(record))
+        assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
+        pages.add((folder / "audit.html").read_text())
+    [page] = pages
     elements = Elements(page)
     assert elements.open == []
     assert len(elements.ids) == len(set(elements.ids))
     assert all(link.startswith("#") for link in elements.links)
     assert not re.search(r"https?://(?!www\.w3\.org)", page)
-    for hostile in ("<b>mine", "<mine>", '<i>"', "a<b", "<u>lm", "<s>home", "<b>old", "<p>."):
+    for hostile in ("<b>mine", "<mine>", '<i>"', "a<b", "<u>lm", "<s>home", "<b>home", "<p>.", "<two>"):
         assert hostile not in page
-    assert page.index("The corpus covers these tasks.") < page.index("<table")
+    assert all(shown in page for shown in ("&lt;b&gt;mine", "&lt;u&gt;lm", "a&lt;b", "&lt;p&gt;."))
+    assert page.index(record["answer"].partition(" <")[0]) < page.index("<table")
     defined = set(re.findall(r"(--[\w-]+):", page))
     assert set(re.findall(r"var\((--[\w-]+)\)", page)) <= defined
-    assert render_audit(some_audit()) == page
 
 
 def test_the_papers_and_the_grounded_reward_are_audited_where_none_is_named(corpus_folder: Path, tasks: Path) -> None:

@@ -14,7 +14,6 @@ from prompt_scorer import PromptScorer
 from recipe.audit.attack import greedy_plans, mixed_vocabulary, spread
 from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, measure_coverage
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.results import Audit, RewardAudit
 from recipe.audit.score import PADDED, LengthScorer, NamedScorer, controls, corpus_coverage, score_prompts
 from recipe.audit.shares import prompt_means
 from recipe.errors import ComputeError, InputError
@@ -107,7 +106,7 @@ def prompts(corpus: Any) -> list[AuditPrompt]:
     return build_prompts(select(PROCEDURES), corpus.encoder.encode)
 
 
-def measured(scorer: Any, prompts: list[AuditPrompt]) -> RewardAudit:
+def measured(scorer: Any, prompts: list[AuditPrompt]) -> Any:
     return measure("it", score_prompts(NamedScorer("it", scorer), prompts), {}, None, None)
 
 
@@ -236,7 +235,7 @@ def test_coverage_says_where_it_cannot_tell(corpus: Any) -> None:
     assert corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode) == []
 
 
-def audited(corpus: Any, given: Sequence[NamedScorer] = (), **scorers: Any) -> Audit:
+def audited(corpus: Any, given: Sequence[NamedScorer] = (), **scorers: Any) -> Any:
     chosen = [*given, *(NamedScorer(name, scorer) for name, scorer in scorers.items())]
     talks = {f"told {goal}": steps for goal, steps in GOALS.items()} | {"brew tea 1": GOALS["brew tea"]}
     return audit_rewards(chosen, Memory(corpus, talks), PROCEDURES, corpus.encoder.encode, Extent(attacked=3))
@@ -268,7 +267,7 @@ def test_too_few_procedures_are_no_table(corpus: Any, given: int, told: int) -> 
     procedures = [replace(PROCEDURES[n % len(PROCEDURES)], video_id=f"video {n}") for n in range(given)]
     talks = {f"video {n}": ["stir it", "wait"] for n in range(told)} | {f"talk {n}": ["so", "well"] for n in range(9)}
 
-    def audit() -> Audit:
+    def audit() -> Any:
         scorers = [NamedScorer("it", LengthScorer())]
         return audit_rewards(scorers, Memory(corpus, talks), procedures, corpus.encoder.encode, Extent(attacked=0))
 

@@ -5,16 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 from tests.reward.test_coverage_law import LAW, TASKS, corpus_of
 
-from recipe.artifacts import read_json
+from recipe.artifacts import read_json, write_json
 from recipe.audit.coverage import advice, task_coverage
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
 from recipe.corpus.near_copies import NearCopies, without_copies
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
@@ -61,8 +59,7 @@ def test_one_task_is_not_another(tmp_path: Path, goal: str) -> None:
         Narration(f"{goal} {n}", tuple(map(Segment, [goal, *(f"{step} {n}" for step in TASKS[goal])])))
         for n in range(FEWEST)
     ]
-    build_corpus(narrations, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:256")))
-    corpus = Corpus.open(tmp_path / "c")
+    corpus = built_corpus(tmp_path / "c", narrations, "hash:256")
     for done in (0, 1, 3):
         found = states(corpus, [TaskPrompt(other, tuple(steps[:done])) for other, steps in TASKS.items()])
         assert {other: "known" for other, state in zip(TASKS, found, strict=True) if state == "known"} == {
@@ -112,8 +109,7 @@ def test_a_corpus_that_knows_everyday_tasks_still_tells_others_apart(tmp_path: P
     """Everyday tasks that the corpus tells do not raise the floor to where they are."""
     tasks = everyday_tasks()[: int(share * len(everyday_tasks()))]
     told = [Narration(f"{n}", tuple(map(Segment, (own.goal, *own.history)))) for n, own in enumerate(tasks)]
-    build_corpus(told, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:256")))
-    found = states(Corpus.open(tmp_path / "c"), [*tasks, *OTHERS[:2]])
+    found = states(built_corpus(tmp_path / "c", told, "hash:256"), [*tasks, *OTHERS[:2]])
     assert set(found[:-2]) == {"known"}
     assert set(found[-2:]) == {"unknown"}
 
@@ -128,19 +124,17 @@ def test_the_floors_of_a_folder_are_kept_and_made_again(
         file.write_text(damaged, encoding="utf-8")
         assert CorpusCoverage(corpus, corpus.encoder.encode).of(covered()) == first
         assert read_json(file) == kept
+    write_json(file, kept | {"floors": [9.0] * 3})  # they are not computed again
+    assert CorpusCoverage(corpus, corpus.encoder.encode).of(covered()) != first
     everyday = everyday_tasks()
     monkeypatch.setattr(coverage, "everyday_tasks", lambda: everyday[1:])
-    CorpusCoverage(corpus, corpus.encoder.encode).of(covered())
+    assert "unknown" not in states(corpus, covered())
     assert len(list(cache.iterdir())) == 2  # another list, other floors
-    monkeypatch.setattr(coverage, "everyday_tasks", lambda: everyday)
-    monkeypatch.setattr(np, "quantile", None)  # not computed again
-    again = CorpusCoverage(corpus, corpus.encoder.encode)
-    assert again._everyday[1].tolist() == kept["floors"]
 
 
-def test_a_tiny_corpus_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    corpus = corpus_of(tmp_path / "c", {"brew tea": 6})
-    monkeypatch.setattr(coverage, "FEWEST", len(corpus) + 1)
+def test_a_tiny_corpus_tells_nothing(tmp_path: Path) -> None:
+    told = [Narration(str(n), tuple(map(Segment, TASKS["brew tea"]))) for n in range(FEWEST - 1)]
+    corpus = built_corpus(tmp_path / "c", told, "hash:256")
     assert CorpusCoverage(corpus, corpus.encoder.encode).of(covered()) == [None, None]
 
 
@@ -190,8 +184,7 @@ def counted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     ]
     copies = [replace(one, video_id="copy") for one in narrations[8:9]]
     folder = tmp_path_factory.mktemp("counted") / "c"
-    build_corpus([*narrations, *copies], folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
-    return Corpus.open(folder), request.param
+    return built_corpus(folder, [*narrations, *copies], "hash:256"), request.param
 
 
 @pytest.mark.parametrize("prompt", [TaskPrompt("brew tea", ()), *covered()[:1], TaskPrompt("", covered()[0].history)])

@@ -4,15 +4,14 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from tests.conftest import Recipe, built_corpus
 
-from recipe.audit import coverage
 from recipe.audit.coverage import (
     CoverageLaw,
     advice,
@@ -23,15 +22,9 @@ from recipe.audit.coverage import (
     read_tasks,
     task_coverage,
 )
-from recipe.audit.coverage_page import render_coverage
-from recipe.cli.reward import app
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.reward.coverage import CoverageState, TaskPrompt
-from recipe.stats import Interval
 from recipe.types import Narration, Segment
 
 TASKS = {
@@ -77,8 +70,7 @@ def told(tasks: dict[str, int], named: bool = False) -> list[Narration]:
 
 
 def corpus_of(folder: Path, tasks: dict[str, int], named: bool = False) -> Corpus:
-    build_corpus(told(tasks, named), folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
-    return Corpus.open(folder)
+    return built_corpus(folder, told(tasks, named), "hash:256")
 
 
 def prompts(videos: int = 3) -> list[TaskPrompt]:
@@ -122,9 +114,9 @@ def test_a_prompts_own_video_does_not_cover_it(tmp_path: Path) -> None:
 
 
 def test_a_tiny_corpus_has_no_match(tmp_path: Path) -> None:
-    build_corpus(told({})[:5], tmp_path / "tiny", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    corpus = built_corpus(tmp_path / "tiny", told({})[:5])
     with pytest.raises(ComputeError, match="5 narrations"):
-        matches(Corpus.open(tmp_path / "tiny"), prompts(), open_encoder(EncoderConfig(name="hash:64")).encode)
+        matches(corpus, prompts(), corpus.encoder.encode)
 
 
 @given(st.lists(st.floats(0, 1), max_size=80))
@@ -234,23 +226,16 @@ def test_examples_need_no_continuation_and_procedures_are_cut(tmp_path: Path) ->
 
 
 @pytest.fixture
-def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Arguments on a corpus that tells two of three tasks, with a law of its own."""
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"grounded": LAW})
+def command(tmp_path: Path) -> list[str]:
+    """Arguments on a corpus that tells two of three tasks."""
     corpus_of(tmp_path / "corpus", {"brew tea": 12, "fix a tyre": 4}, named=True)
     rows = [{"goal": one.goal, "history": list(one.history)} for one in prompts()]
     (tmp_path / "examples.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return ["coverage", "--corpus", str(tmp_path / "corpus"), "--tasks", str(tmp_path / "examples.jsonl")]
+    return ["reward", "coverage", "--corpus", str(tmp_path / "corpus"), "--tasks", str(tmp_path / "examples.jsonl")]
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments), catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -> None:
-    found: dict[str, Any] = json.loads(run(*command, "--target", "80", "--output", str(tmp_path / "out"), "--json"))
+def test_the_command_names_uncovered_tasks(command: list[str], recipe: Recipe, tmp_path: Path) -> None:
+    found = recipe.json(*command, "--target", "80", "--output", tmp_path / "out")
     assert [one["task"] for one in found["tasks"]][-2:] == ["fix a tyre", "brew tea"]
     assert found["leave_out"] == [one["task"] for one in found["tasks"] if one["state"] == "unknown"] != []
     assert found["tasks"][0]["missing"] is None
@@ -263,10 +248,9 @@ def test_the_command_names_uncovered_tasks(command: list[str], tmp_path: Path) -
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
 
 
-def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coverage, "known_laws", lambda: {"other": replace(LAW, verifier="other")})
-    found = json.loads(run(*command, "--json"))
-    assert any("grounded" in sentence and "other" in sentence for sentence in found["cautions"])
+def test_a_verifier_without_a_law_is_not_predicted(command: list[str], recipe: Recipe) -> None:
+    found = recipe.json(*command, "--verifier", "paper")
+    assert any("paper" in sentence and "grounded" in sentence for sentence in found["cautions"])
     assert all(one["mean"] is one["missing"] is one["gain"] is None for one in found["tasks"])
     states = {one["task"]: one["state"] for one in found["tasks"]}
     assert states["brew tea"] == states["fix a tyre"] == "known" != states["bake bread"]
@@ -274,12 +258,17 @@ def test_a_verifier_without_a_law_is_not_predicted(command: list[str], monkeypat
     assert all(isinstance(one["match"], float) for one in found["tasks"])
 
 
-def test_a_text_of_a_task_cannot_break_the_page() -> None:
-    chosen = [TaskPrompt("<script>x</script>", ("a",))]
-    tasks = tuple(task_coverage(chosen, [0.4], ["known"], [0.3], LAW, 0.8))
-    report = coverage.CoverageReport(tasks, 0.8, LAW, {"corpus": "<em>"}, ())
-    page = render_coverage(report)
+def test_texts_of_a_task_and_names_of_folders_cannot_break_the_page(
+    command: list[str], recipe: Recipe, tmp_path: Path
+) -> None:
+    (tmp_path / "corpus").rename(tmp_path / "<em>")
+    (tmp_path / "examples.jsonl").write_text(json.dumps({"goal": "<script>x", "history": ["brew tea"]}))
+    pages = set()
+    for name in ("one", "two"):
+        assert recipe(*command, "--corpus", tmp_path / "<em>", "--output", tmp_path / name).code == 0
+        pages.add((tmp_path / name / "coverage.html").read_text())
+    [page] = pages
+    assert "&lt;script" in page
+    assert "&lt;em" in page
     assert "<script" not in page
     assert "<em>" not in page
-    assert page == render_coverage(report)
-    assert isinstance(tasks[0].gain, Interval)

@@ -103,7 +103,6 @@ def test_a_page_is_written_beside_what_is_shown(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--goal", "g", "--history", " ", "--continuation", "b"], "--history is missing or empty"),
         (["--history", "a", "--continuation", "b"], "--goal is missing or empty"),
         (["--goal", "g", "--history", "a"], "--continuation is missing"),
         (["--goal", "g", "--continuation", "b", "--example", "e/1"], "--predictions and --example go with --examples"),

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import read_narrations
 from recipe.plan_text import plan_steps
@@ -39,10 +39,7 @@ def one_file() -> Any:
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:64"))
-    return Corpus.open(
-        build_corpus(read_narrations([EXAMPLES / "subtitles"]), tmp_path_factory.mktemp("corpus"), config)
-    )
+    return built_corpus(tmp_path_factory.mktemp("corpus"), read_narrations([EXAMPLES / "subtitles"]))
 
 
 def test_rewards_are_those_of_the_verifier_and_of_its_hook_for_trl(one_file: Any, corpus: Corpus) -> None:

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.store import Corpus
+from recipe.config import RewardConfig
 from recipe.explain.explain import as_row, explain
 from recipe.explain.opposites import says_opposite
 from recipe.explain.records import Links
@@ -40,45 +39,12 @@ def test_of_spoken_opposites_a_part_is_found_and_hardly_any_same_step_is_called_
     assert sum(says_opposite(step, same) for step, _, same in rows) <= 0.02 * len(rows)
 
 
-WORDS = st.sampled_from(
-    [
-        *[
-            "turn",
-            "turned",
-            "on",
-            "off",
-            "the",
-            "water",
-            "it",
-            "lid",
-            "open",
-            "close",
-            "closing",
-            "not",
-            "don't",
-            "never",
-        ],
-        *[
-            "before",
-            "after",
-            "remove",
-            "add",
-            "put",
-            "take",
-            "out",
-            "in",
-            "and",
-            ",",
-            ".",
-            "pull",
-            "push",
-            "screw",
-            "left",
-        ],
-        *["unscrew", "up", "down", "oven", "heat", "cool", "into", "to", "right", "unwrap", "wrap", "gently"],
-    ]
-)
-TEXTS = st.lists(WORDS, max_size=12).map(" ".join)
+WORDS = [
+    "turn", "turned", "on", "off", "the", "water", "it", "lid", "open", "close", "closing", "not", "don't", "never",
+    "before", "after", "remove", "add", "put", "take", "out", "in", "and", ",", ".", "pull", "push", "screw", "left",
+    "unscrew", "up", "down", "oven", "heat", "cool", "into", "to", "right", "unwrap", "wrap", "gently",
+]  # fmt: skip
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 
 
 @given(TEXTS)
@@ -118,8 +84,7 @@ def test_sides_things_and_negations(step: str, text: str, opposite: bool) -> Non
 def test_a_segment_that_says_the_opposite_is_marked(tmp_path: Path) -> None:
     texts = [["fill the glass", "turn on the water"], ["fill the glass", "turn the water off"], ["boil", "dance"]]
     narrations = [Narration(f"v{i}", tuple(map(Segment, own))) for i, own in enumerate(texts)]
-    folder = build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
-    verifier = Verifier(Corpus.open(folder), RewardConfig(pool_size=3))
+    verifier = Verifier(built_corpus(tmp_path / "corpus", narrations, "hash:128"), RewardConfig(pool_size=3))
     explained = explain(verifier, goal="fill a glass", history=["fill the glass"], continuation=["turn off the water"])
     [step] = explained.plan_evidence
     marked = {ground.narration: ground.opposite for ground in step.grounds}
@@ -133,8 +98,8 @@ def test_the_page_quotes_no_opposite_and_takes_none_for_done(tmp_path: Path) -> 
     texts = [["fill the glass", "turn on the water"]] * 5 + [["fill the glass", "turn the water off"]] * 2
     others = [[f"sing song {i}", f"dance around {i}"] for i in range(150)]
     narrations = [Narration(f"v{i}", tuple(map(Segment, own))) for i, own in enumerate(texts + others)]
-    folder = build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:128")))
-    evidence = CorpusEvidence(Verifier(Corpus.open(folder), RewardConfig(verifier="grounded", pool_size=7)))
+    corpus = built_corpus(tmp_path / "corpus", narrations, "hash:128")
+    evidence = CorpusEvidence(Verifier(corpus, RewardConfig(verifier="grounded", pool_size=7)))
     [[row]] = evidence.evidence([(("fill a glass", ("fill the glass",)), ("turn off the water",))])
     assert row["opposed_in"] == 5
     assert row["matched_in"] == 2

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
 import recipe
 from recipe.audit.measure import Extent
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig, PlanConfig, RewardConfig, load_config, parse_config
-from recipe.corpus.build import build_corpus
+from recipe.config import PlanConfig, RewardConfig, load_config, parse_config
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import write_procedures
 from recipe.errors import ConfigError, FunctionFailed, InputError, ServiceUnavailable
@@ -22,10 +22,11 @@ from recipe.explain.explain import as_row, explain, in_words, parts
 from recipe.explain.page import render_page
 from recipe.explain.records import Links
 from recipe.functions import load_function, name_of, pinned
+from recipe.models.protocol import ReplayEngine
 from recipe.planning.planner import Request
 from recipe.planning.predictions import Prediction
 from recipe.planning.rerank import rerank, reward_predictions
-from recipe.reward.own import FunctionReward, pinned_reward
+from recipe.prompting import PLAIN
 from recipe.reward.scorer import PromptGroup, or_none, outcomes_of
 from recipe.reward.verifier import Verifier
 from recipe.types import Example, Narration, Plan, Procedure, Reward, Segment, Step
@@ -66,7 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     steps = ["boil the water", "warm the pot", "add the leaves", "pour the water", "wait a bit", "serve the tea"]
     path = tmp_path_factory.mktemp("own")
     told = [Narration(f"tea {n}", tuple(Segment(text) for text in steps)) for n in range(10)]
-    build_corpus(told, path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    built_corpus(path / "corpus", told)
     goals = {
         "make tea": steps,
         "fix a tyre": ["lift the car", "undo bolts", "take the wheel off", "fit the spare", "lower it"],
@@ -78,9 +79,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Verifier:
+    return Verifier(Corpus.open(folder / "corpus"), words)
+
+
 @given(st.text(max_size=8), st.lists(st.text(max_size=4), max_size=3), st.lists(st.text(max_size=4), max_size=5))
-def test_the_reward_is_what_the_function_returns(goal: str, history: list[str], plan: list[str]) -> None:
-    [[outcome]] = FunctionReward(words).score_groups([PromptGroup(goal, tuple(history), [tuple(plan)])])
+def test_the_reward_is_what_the_function_returns(
+    told: Verifier, goal: str, history: list[str], plan: list[str]
+) -> None:
+    [[outcome]] = told.score_groups([PromptGroup(goal, tuple(history), [tuple(plan)])])
     assert isinstance(outcome, Reward)
     assert (outcome.total, outcome.steps, outcome.pool) == (words(goal, history, plan), len(plan), ())
 
@@ -118,20 +126,20 @@ def test_an_error_of_the_function_is_of_its_plan_and_one_of_the_run_is_raised(co
         raise ServiceUnavailable("gone")
 
     with pytest.raises(ServiceUnavailable):
-        outcomes_of(FunctionReward(away), [PromptGroup(GOAL, (), [("stir",)])])
+        outcomes_of(Verifier(corpus, away), [PromptGroup(GOAL, (), [("stir",)])])
 
 
-def test_a_function_that_fails_on_every_plan_ends_the_run() -> None:
-    [outcomes] = outcomes_of(FunctionReward(lambda goal, history, plan: None), [PromptGroup(GOAL, (), [(), ("a",)])])
+def test_a_function_that_fails_on_every_plan_ends_the_run(corpus: Any) -> None:
+    [outcomes] = outcomes_of(Verifier(corpus, lambda *_: None), [PromptGroup(GOAL, (), [(), ("a",)])])
     with pytest.raises(FunctionFailed):
         or_none(outcomes, earlier=False)
     assert or_none(outcomes, earlier=True) == [None, None]
 
 
-def test_numbers_of_other_kinds_are_numbers() -> None:
+def test_numbers_of_other_kinds_are_numbers(corpus: Any) -> None:
     np = pytest.importorskip("numpy")
     for value in (1, True, np.float32(0.5), np.int64(3), np.bool_(True) * 1):
-        [[outcome]] = FunctionReward(lambda goal, history, plan: value).score_groups([PromptGroup(GOAL, (), [()])])  # noqa: B023
+        [[outcome]] = Verifier(corpus, lambda *_: value).score_groups([PromptGroup(GOAL, (), [()])])  # noqa: B023
         assert isinstance(outcome, Reward)
         assert outcome.total == float(value)
 
@@ -141,9 +149,8 @@ def test_a_function_can_stand_wherever_a_verifier_can(corpus: Any) -> None:
     [reward] = verifier.score(goal=GOAL, history=HISTORY, continuations=[["pour", "stir"]])
     assert reward.total == pytest.approx(3.1)
     assert corpus.encoder.calls == []
-    for scorer in (verifier, FunctionReward(words)):
-        [ranked] = rerank(scorer, [Request(GOAL, tuple(HISTORY))], [[Plan(("pour",)), Plan(("pour", "stir"))]])
-        assert ranked.order == (1, 0)
+    [ranked] = rerank(verifier, [Request(GOAL, tuple(HISTORY))], [[Plan(("pour",)), Plan(("pour", "stir"))]])
+    assert ranked.order == (1, 0)
 
 
 def test_an_explanation_says_what_each_step_adds_and_shows_no_narrations(corpus: Any) -> None:
@@ -160,7 +167,7 @@ def test_an_explanation_says_what_each_step_adds_and_shows_no_narrations(corpus:
 def test_a_prompt_whose_plan_fails_is_named(corpus: Any) -> None:
     example = Example("kitchen/7", "kitchen", "7", GOAL, ("a",), ("b",), 1)
     with pytest.raises(FunctionFailed, match="kitchen/7"):
-        reward_predictions(FunctionReward(lambda *_: None), [example], [Prediction("kitchen/7", ("x",))])
+        reward_predictions(Verifier(corpus, lambda *_: None), [example], [Prediction("kitchen/7", ("x",))])
 
 
 def test_a_name_is_read_and_its_hash_follows_the_source(own_module: Callable[[str, str], str]) -> None:
@@ -177,7 +184,6 @@ def test_a_name_is_read_and_its_hash_follows_the_source(own_module: Callable[[st
     with pytest.raises(InputError, match="own_named"):
         load_function(first)
     assert pinned("grounded") == "grounded"
-    assert pinned_reward(RewardConfig()) == RewardConfig()
 
 
 def test_a_function_from_another_file_has_the_hash_of_that_file(own_module: Callable[[str, str], str]) -> None:
@@ -274,14 +280,7 @@ def test_a_prompt_that_the_function_fails_on_is_unscored_in_the_audit(folder: Pa
     assert not others[0].unscored
 
 
-def test_plans_of_one_call_are_ranked_by_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Writes:
-        def __init__(self, *_: object) -> None: ...
-
-        def plan(self, requests: object, count: int) -> list[list[Plan]]:
-            return [[Plan(("a",)), Plan(("a", "b"))]]
-
-    monkeypatch.setattr("recipe.api.Planner", Writes)
-    engine: Any = type("Engine", (), {})
-    monkeypatch.setattr("recipe.api.Engine", engine)
-    assert recipe.plan(engine(), goal=GOAL, count=2, scorer=words)[0].steps == ("a", "b")
+def test_plans_of_one_call_are_ranked_by_a_function() -> None:
+    engine = ReplayEngine.record([PLAIN.chat(GOAL, ())], [["1. a", "1. a\n2. b"]])
+    plans = recipe.plan(engine, goal=GOAL, count=2, scorer=words)
+    assert [plan.steps for plan in plans] == [("a", "b"), ("a",)]

@@ -87,12 +87,3 @@ def test_a_bad_line_is_named_and_nothing_is_written(folder: Path, row: object, r
     with pytest.raises(InputError, match=reason):
         recipe("score", "--corpus", folder, "--input", rows_file(folder, good, row), "--output", output)
     assert not output.exists()
-
-
-def test_a_prompt_must_be_whole_and_come_from_one_place(folder: Path) -> None:
-    with pytest.raises(InputError, match="--history is missing or empty"):
-        recipe("score", "--corpus", folder, "--goal", "tea", "--continuation", "pour")
-    with pytest.raises(InputError, match="--goal is missing or empty"):
-        recipe("score", "--corpus", folder, "--history", "boil", "--continuation", "pour")
-    with pytest.raises(InputError, match="not from both"):
-        recipe("score", "--corpus", folder, "--input", folder / "x.jsonl", "--goal", "tea")

@@ -1,7 +1,10 @@
 """The self-trained reward: its numbers, its nets, its pseudo-prompts, its folder, its test and its command."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
 from recipe.alignment import backends
 from recipe.audit.perturb import build_prompts, select
 from recipe.audit.samples import prompt_id
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ConfigError, EncoderMismatch, InputError, RecipeError
 from recipe.explain.explain import as_row, explain, in_words
@@ -34,8 +37,8 @@ from recipe.mining.self_training import (
     self_train,
     verdict_of,
 )
-from recipe.models.store import AnswerStore
 from recipe.planning.predictions import Prediction
+from recipe.progress import SILENT, Progress
 from recipe.reward import self_trained as module
 from recipe.reward.embeddings import StepEmbeddings
 from recipe.reward.grounded import GroundedMethod, grounded_terms
@@ -60,8 +63,7 @@ def narration(video_id: str, texts: Sequence[str], title: str | None) -> Narrati
     return Narration(video_id, tuple(map(Segment, texts)), title)
 
 
-def built(folder: Path, narrations: Sequence[Narration], encoder: str = "hash:128") -> Corpus:
-    return Corpus.open(build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name=encoder))))
+built = partial(built_corpus, encoder="hash:128")
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +284,7 @@ def test_the_gate_measures_all_and_prompts_give_what_the_reward_gives(
     assert trained.card["counts"]["prompts"] == len(found.prompts)
     assert trained.card["kind"] == "lists"
     # On the corpus without the narrations of the prompts, as in training.
-    part: Any = _Manifested(found.rest, lists.manifest)
+    part: Any = _Delegating(found.rest, lists.manifest)
     verifier = Verifier(part, with_net(saved), embeddings=found.embeddings)
     one = found.prompts[3]
     group = PromptGroup(one.prompt.goal, one.prompt.history, list(one.places))
@@ -290,15 +292,17 @@ def test_the_gate_measures_all_and_prompts_give_what_the_reward_gives(
     assert [reward.total for reward in rewards] == pytest.approx(rewards_of(one, trained.reward), abs=1e-6)
 
 
-class _Manifested:
-    def __init__(self, part: PartOfCorpus, manifest: Any) -> None:
-        self._part, self.manifest = part, manifest
+class _Delegating:
+    """A part of a corpus, with the manifest of the whole."""
+
+    def __init__(self, part: PartOfCorpus, manifest: Any = None) -> None:
+        self.inner, self.manifest = part, manifest
 
     def __len__(self) -> int:
-        return len(self._part)
+        return len(self.inner)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._part, name)
+        return getattr(self.inner, name)
 
 
 def test_the_net_is_added_as_a_part_and_a_plan_without_steps_earns_nothing(lists: Corpus, saved: Path) -> None:
@@ -363,7 +367,7 @@ def test_another_corpus_encoder_or_setting_and_an_unusable_one_are_refused_in_a_
 
     told = narrate(load_world(), 60)
     assert "another corpus" in refusal(ConfigError, built(tmp_path / "other", told))
-    assert "another encoder" in refusal(EncoderMismatch, built(tmp_path / "encoder", told, "hash:64"))
+    assert "another encoder" in refusal(EncoderMismatch, built(tmp_path / "encoder", told, encoder="hash:64"))
     assert "grounded.price" in refusal(ConfigError, price=0.5)
     changed(saved, use=False, reason="it fails")
     assert "it fails" in refusal(ConfigError)
@@ -382,34 +386,44 @@ def test_a_folder_that_is_missing_is_named(lists: Corpus, tmp_path: Path) -> Non
         Verifier(lists, with_net(tmp_path / "absent"))
 
 
-def test_work_that_was_stopped_is_not_done_again(
-    lists: Corpus, found: PseudoSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compute_numbers(found, lists, CONFIG, None)
-    whole = [one.numbers for one in found.prompts]
-    keep, kept = AnswerStore.keep, list[str]()
+class Scanned(_Delegating):
+    """A part of a corpus that counts the plans that it is searched for."""
 
-    def stopping(store: AnswerStore, key: str, entry: Any) -> None:
-        if len(kept) == 2:
+    count = 0
+
+    def search_batch(self, queries: Sequence[Any], k: int) -> Any:
+        self.count += len(queries)
+        return self.inner.search_batch(queries, k)
+
+
+class Stops:
+    """Progress that is interrupted at the third report."""
+
+    def __init__(self) -> None:
+        self.reports = 0
+
+    @contextmanager
+    def task(self, *_: object) -> Iterator[Any]:
+        yield self.advance
+
+    def advance(self, _: int) -> None:
+        self.reports += 1
+        if self.reports == 3:
             raise KeyboardInterrupt
-        kept.append(key)
-        keep(store, key, entry)
 
-    monkeypatch.setattr(AnswerStore, "keep", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        compute_numbers(found, lists, CONFIG, tmp_path / "work")
-    monkeypatch.undo()
-    scored = list[int]()
-    rewarded = GroundedMethod.rewards_and_alignments
 
-    def counted(method: GroundedMethod, groups: Any, *others: Any) -> Any:
-        scored.append(len(groups))
-        return rewarded(method, groups, *others)
+def test_work_that_was_stopped_is_not_done_again(lists: Corpus, found: PseudoSet, tmp_path: Path) -> None:
+    def scanned(work: Path | None, progress: Progress = SILENT) -> int:
+        part: Any = Scanned(found.rest)
+        with suppress(KeyboardInterrupt):
+            compute_numbers(replace(found, rest=part), lists, CONFIG, work, progress)
+        return int(part.count)
 
-    monkeypatch.setattr(GroundedMethod, "rewards_and_alignments", counted)
-    compute_numbers(found, lists, CONFIG, tmp_path / "work")
-    assert sum(scored) == len(found.prompts) - 16
-    for one, own in zip(found.prompts, whole, strict=True):
+    whole, numbers = scanned(None), [one.numbers for one in found.prompts]
+    assert 0 < scanned(tmp_path / "work", Stops()) < whole
+    assert 0 < scanned(tmp_path / "work") < whole
+    assert scanned(tmp_path / "work") == 0
+    for one, own in zip(found.prompts, numbers, strict=True):
         assert one.numbers == pytest.approx(own, abs=1e-4)
 
 
@@ -475,7 +489,7 @@ def test_the_command_trains_and_the_reward_is_used_by_score_and_audit(
     monkeypatch.setattr(module, "STEPS", 100)
     world = load_world()
     told = [one for goal in [*world.goals][:30] for one in step_lists(world, goal, 6)]
-    corpus = built(tmp_path / "corpus", told, "minilm")
+    corpus = built(tmp_path / "corpus", told, encoder="minilm")
     settings_file = tmp_path / "reward.toml"
     settings_file.write_text("grounded = { pool_size = 20, background_size = 20, candidates = 30 }\n")
     net, flags = tmp_path / "net", ["--corpus", str(corpus.folder)]

@@ -33,7 +33,6 @@ httpx2 = pytest.importorskip("httpx2")
 pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
 
-from recipe.reward.client import ServiceClient  # noqa: E402
 from recipe_apps.service.app import create_app  # noqa: E402
 
 HISTORY = ("boil the water", "warm the pot")
@@ -187,7 +186,7 @@ def address(folder: Path) -> Iterator[str]:
 @pytest.fixture
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failure of the service to compute is not asked about again."""
-    monkeypatch.setattr(ServiceClient, "most_tries", {"compute_failed": 1})
+    monkeypatch.setattr("recipe.reward.client.ServiceClient.most_tries", {"compute_failed": 1})
 
 
 @pytest.fixture(params=["corpus", "service"])
@@ -451,8 +450,7 @@ def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) ->
 def test_the_client_gives_the_verifiers_reward_with_every_part(address: str, verifier: Verifier) -> None:
     plans = [plan_steps(text) for text in COMPLETIONS.values()]
     want = verifier.score(history=HISTORY, continuations=plans, goal="make tea")
-    with ServiceClient(address) as client:
-        rewards = client.score(history=HISTORY, continuations=plans, goal="make tea")
+    rewards = source.reward_source({"service": address}).score_each(ROWS[: len(plans)])
     assert [reward.total for reward in rewards] == pytest.approx([reward.total for reward in want], abs=1e-6)
     for reward, local in zip(rewards, want, strict=True):
         assert [hit.narration for hit in reward.pool] == [hit.narration for hit in local.pool]
@@ -469,8 +467,8 @@ def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post) -> None:
         assert answer.json()["error"]["code"] == "compute_failed"
     verdict = post("/verify", verify_request(LOST)).json()
     assert verdict["_ng_failure_class"] == "judge_failed"  # what NeMo-Gym leaves out and asks for again
-    with ServiceClient(address) as client, pytest.raises(ComputeError, match="the encoder is down"):
-        client.score(history=LOST.history, continuations=[plan_steps(LOST.completion)], goal=LOST.goal)
+    with pytest.raises(ComputeError, match="the encoder is down"):
+        source.reward_source({"service": address}).score_each([LOST])
 
 
 @pytest.mark.usefixtures("fresh_sources")

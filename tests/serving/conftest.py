@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.conftest import built_corpus
 
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal, Stopped, WrittenPieces
@@ -99,7 +99,6 @@ def plan_text(steps: Sequence[str]) -> str:
 @pytest.fixture(scope="session")
 def tea_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """Six narrations of tea, six of salad, and three of each task of the world that has neither."""
-    folder = tmp_path_factory.mktemp("page") / "corpus"
     world = load_world()
     tasks = [("How to make tea", ("boil the water", *TEA, "make tea"), 6), ("A simple salad", SALAD, 6)]
     for goal, graph in world.goals.items():
@@ -113,8 +112,7 @@ def tea_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
                 Segment(f"now {step}", begins + 10 * at, begins + 10 * at + 8) for at, step in enumerate(steps)
             )
             narrations.append(Narration(f"video{len(narrations):05d}_", segments, title=title, source="youtube"))
-    build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name="hash:256")))
-    return Corpus.open(folder)
+    return built_corpus(tmp_path_factory.mktemp("page") / "corpus", narrations, "hash:256")
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,13 @@ from recipe.cli import app
 yaml = pytest.importorskip("yaml")
 pytest.importorskip("fastapi")
 
-from recipe_apps.service.metrics import ServiceMetrics  # noqa: E402
-from recipe_apps.serving.runs import Runs  # noqa: E402
+from fastapi.testclient import TestClient  # noqa: E402
+
+from recipe.models.protocol import ReplayEngine  # noqa: E402
+from recipe.planning.planner import Planner  # noqa: E402
+from recipe_apps.service import app as service  # noqa: E402
+from recipe_apps.serving import app as serving  # noqa: E402
 from recipe_apps.serving.settings import PageSettings  # noqa: E402
-from recipe_apps.serving.writers import PageMetrics  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -94,14 +97,19 @@ def test_the_timer_starts_a_unit() -> None:
     assert {path.stem for path in DEPLOY.glob("*.timer")} <= {path.stem for path in UNITS}
 
 
+class Nothing:
+    def score_groups(self, groups: Any) -> Any: ...
+
+
 def test_the_page_names_files_and_figures_that_there_are() -> None:
     text = (ROOT / "docs" / "production.md").read_text(encoding="utf-8")
     for name in re.findall(r"examples/deploy/([\w.-]+)", text):
         assert (DEPLOY / name).exists(), name
-    metrics = [PageMetrics(Runs(PageSettings())), ServiceMetrics()]
-    metrics[1].gauge("queue_plans", "")
-    metrics[1].gauge("ready", "")
-    known = " ".join(one.response().body.decode() for one in metrics)
+    planner = serving.Served(Planner(ReplayEngine({})), "none")
+    known = ""
+    for served in (serving.create_app(planner, PageSettings()), service.create_app(Nothing())):
+        with TestClient(served, base_url="http://127.0.0.1") as client:
+            known += client.get("/metrics").text
     named = set(re.findall(r"`((?:recipe|process)_\w+)", text))
     assert len(named) > 8
     assert [name for name in named if name not in known] == []

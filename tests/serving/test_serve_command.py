@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from recipe.cli import app
 from recipe.corpus.store import Corpus
-from recipe.errors import InputError
+from recipe.errors import ConfigError, InputError
 
 httpx2 = pytest.importorskip("httpx2")
 pytest.importorskip("fastapi")
@@ -24,13 +24,19 @@ pytest.importorskip("fastapi")
         (("--corpus", "corpus"), "--model"),
         (("--model", "m", "--verifier", "paper"), "--corpus"),
         (("--model", "m", "--phi-endpoint", "http://x"), "--phi"),
+        # Without a token it stays on its machine; what follows is only read where that is settled.
+        (("--model", "m", "--host", "0.0.0.0", "--prompt", "absent"), r"--host 0\.0\.0\.0: .*--insecure"),
+        (("--model", "m", "--host", "0.0.0.0", "--prompt", "absent", "--insecure"), "absent"),
+        (("--model", "m", "--host", "0.0.0.0", "--prompt", "absent", "--token-file", "token"), "absent"),
+        (("--model", "m", "--host", "127.0.0.1", "--prompt", "absent"), "absent"),
     ],
 )
 def test_what_is_missing_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=said):
+    Path("token").write_text("0123456789abcdef" * 4)
+    with pytest.raises((InputError, ConfigError), match=said):
         CliRunner().invoke(app, ["serve", *options], catch_exceptions=False)
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import built_corpus
 from tests.serving.conftest import SALAD, TEA, plan_text
 from typer.testing import CliRunner
 
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.types import Narration, Segment
@@ -86,7 +85,7 @@ def test_a_server_writes_the_plans(serve: Any, monkeypatch: pytest.MonkeyPatch) 
 
 def test_another_corpus_is_refused(serve: Any, tmp_path: Path) -> None:
     narrations = [Narration(f"n{n}", (Segment("boil the water"), Segment("pour it"))) for n in range(3)]
-    build_corpus(narrations, tmp_path / "corpus", CorpusConfig(encoder=EncoderConfig(name="hash:256")))
+    built_corpus(tmp_path / "corpus", narrations, "hash:256")
     words = ("corpus", "search", tmp_path / "corpus", "boil")
     with serve() as page, pytest.raises(InputError, match="other_corpus"):
         answered(*words, "--server", page.url)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recipe.config import BaseModelConfig, CorpusConfig, EncoderConfig
+from recipe.config import BaseModelConfig, CorpusConfig, EncoderConfig, Settings
 from recipe.corpus.build import build_corpus
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
@@ -203,6 +203,29 @@ class Paintings:
         count = 2 + 2 * (seed % 3)
         images = np.random.default_rng(seed).integers(0, 256, (count, 56, 56, 3), dtype=np.uint8)
         return Frames(images, np.arange(count) / 2, 2.0)
+
+
+def toml(value: Any) -> str:
+    """A value of settings, where tables are inline."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {toml(own)}' for key, own in value.items())} }}"
+    return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+@pytest.fixture
+def check(recipe: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """What `recipe train check` finds for settings, with the finding of each subject under its name."""
+
+    def checked(stage: str, config: Settings, *words: str) -> Any:
+        file = tmp_path_factory.mktemp("settings") / "settings.toml"
+        values = config.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+        file.write_text("".join(f"{key} = {toml(value)}\n" for key, value in values.items()))
+        outcome = recipe("train", "check", file, "--stage", stage, *words, "--json")
+        found = json.loads(outcome.out)
+        assert outcome.code == (0 if found["ready"] else 1)
+        return found | {one["subject"]: one for one in found["findings"]}
+
+    return checked
 
 
 @pytest.fixture

@@ -256,18 +256,20 @@ def test_prompts_without_a_reward_are_skipped_and_a_round_of_them_is_an_error(co
     assert first["reward"] == pytest.approx(fmean(p["reward"]["total"] for p in plans if p["reward"] is not None))
 
 
-def test_validation_keeps_the_best_round(
-    config: BestOfNConfig, examples: list[Example], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checked: list[Path] = []
-    monkeypatch.setattr(best_of_n, "require_held_out", lambda settings, *_: checked.append(settings.examples))
+def test_validation_by_the_training_examples_is_refused(config: BestOfNConfig) -> None:
+    settings = ValidationSettings(examples=config.examples, every=1, samples=2)
+    with pytest.raises(InputError, match="training examples"):
+        train_best_of_n(config.model_copy(update={"validation": settings}), WordScorer())
+
+
+@pytest.mark.usefixtures("without_corpus")
+def test_validation_keeps_the_best_round(config: BestOfNConfig, examples: list[Example]) -> None:
     held_out = config.output.with_name("validation.jsonl")
     write_examples(held_out, [replace(e, example_id=f"x{e.example_id}", video_id=f"x{e.video_id}") for e in examples])
     values = iter([0.5] * 24 + [0.9] * 24 + [0.1] * 24)
     settings = ValidationSettings(examples=held_out, every=1, samples=2, measure="validity")
     config = config.model_copy(update={"rounds": 2, "validation": settings})
     model = train_best_of_n(config, WordScorer(), measure=lambda of, plans: [next(values) for _ in plans])
-    assert checked == [held_out]
     rows = [row for _, row in read_jsonl(config.output / "validation.jsonl")]
     assert [row["step"] for row in rows] == [0, 1, 2]
     assert [row["validity"] for row in rows] == pytest.approx([0.5, 0.9, 0.1])

@@ -21,7 +21,6 @@ from recipe.training.best_of_n import train_best_of_n
 from recipe.training.grpo import train_grpo
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
-from recipe.training.preflight import check_run
 from recipe.training.runs import open_run
 from recipe.training.sft import sft_trainer
 from recipe.training.video.data import VideoPrompts
@@ -209,7 +208,7 @@ def test_where_the_template_ends_no_turn_sft_teaches_the_eos_token(
 
 @pytest.mark.parametrize("kind", [SFTConfig, GRPOConfig, BestOfNConfig])
 def test_the_check_names_the_token_that_ends_a_turn(
-    kind: Any, base: Path, base_model: Path, examples_file: Path, tmp_path: Path
+    kind: Any, base: Path, base_model: Path, examples_file: Path, tmp_path: Path, check: Callable[..., Any]
 ) -> None:
     endless = misnamed(base_model, tmp_path / "endless")
     (endless / "chat_template.jinja").write_text(ENDLESS, encoding="utf-8")
@@ -218,13 +217,13 @@ def test_the_check_names_the_token_that_ends_a_turn(
     expected = {base_model: ("ok", {END}), base: ("note", {END, PAD}), endless: ("note", {PAD})}
     for model, (state, named) in expected.items():
         config = kind(model=str(model), examples=examples_file, output=tmp_path / "run", **further)
-        [said] = [finding for finding in check_run(stage, config).findings if finding.subject == "end of turn"]
-        assert said.state == state
-        assert {token for token in (PAD, END) if token in said.sentence} == named
+        said = check(stage, config)["end of turn"]
+        assert said["state"] == state
+        assert {token for token in (PAD, END) if token in said["sentence"]} == named
 
 
 def test_a_template_that_refuses_the_turns_of_a_planner_is_refused(
-    base_model: Path, examples_file: Path, tmp_path: Path
+    base_model: Path, examples_file: Path, tmp_path: Path, check: Callable[..., Any]
 ) -> None:
     folder = Path(shutil.copytree(base_model, tmp_path / "model"))
     refusal = "{% if messages[0].role == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
@@ -233,4 +232,4 @@ def test_a_template_that_refuses_the_turns_of_a_planner_is_refused(
     with pytest.raises(InputError, match=f"'{folder}'.*'no system turn'"):
         load_policy(str(folder))
     config = SFTConfig(model=str(folder), examples=examples_file, output=tmp_path / "run")
-    assert {finding.subject for finding in check_run("sft", config).findings if finding.state == "missing"} == {"model"}
+    assert {one["subject"] for one in check("sft", config)["findings"] if one["state"] == "missing"} == {"model"}

@@ -17,7 +17,6 @@ from recipe.errors import ConfigError, FunctionFailed
 from recipe.functions import name_of, pinned
 from recipe.reward.verifier import Verifier
 from recipe.training.grpo import train_grpo
-from recipe.training.preflight import check_run
 from recipe.training.rewards import open_reward_run
 
 SOURCE = "def few(goal, history, plan):\n    return 1 / (1 + len(plan))\n"
@@ -35,7 +34,7 @@ def opened(config: GRPOConfig, scorer: Verifier | None = None) -> dict[str, Any]
 
 
 def test_a_run_is_of_the_function_and_its_source(
-    world_run: dict[str, Any], tmp_path: Path, own_module: Callable[[str, str], str]
+    world_run: dict[str, Any], tmp_path: Path, own_module: Callable[[str, str], str], check: Callable[..., Any]
 ) -> None:
     name = f"{own_module('own_trained', SOURCE)}:few"
     config = GRPOConfig(**world_run, output=tmp_path / "run", reward=RewardConfig(verifier=name))
@@ -44,15 +43,15 @@ def test_a_run_is_of_the_function_and_its_source(
     assert record["reward"] == record["config"]["reward"]["verifier"] == first
     (config.output / "checkpoints" / "checkpoint-1").mkdir(parents=True)
     assert opened(config) == record
-    states = {finding.subject: finding.state for finding in check_run("grpo", config).findings}
-    assert (states["reward"], states["output"]) == ("ok", "ok")
+    found = check("grpo", config)
+    assert (found["reward"]["state"], found["output"]["state"]) == ("ok", "ok")
 
     own_module("own_trained", SOURCE.replace("1 +", "2 +"))
     with pytest.raises(ConfigError, match=r"reward\.verifier") as raised:
         opened(config)
     assert first[:16] in str(raised.value)
-    states = {finding.subject: finding.state for finding in check_run("grpo", config).findings}
-    assert (states["reward"], states["output"]) == ("ok", "missing")
+    found = check("grpo", config)
+    assert (found["reward"]["state"], found["output"]["state"]) == ("ok", "missing")
 
 
 def test_a_verifier_made_of_a_function_is_recorded_too(world_run: dict[str, Any], tmp_path: Path) -> None:
@@ -60,11 +59,13 @@ def test_a_verifier_made_of_a_function_is_recorded_too(world_run: dict[str, Any]
     assert opened(config, Verifier(Corpus.open(world_run["corpus"]), shorter))["reward"] == name_of(shorter)
 
 
-def test_a_missing_function_is_found_before_the_run(world_run: dict[str, Any], tmp_path: Path) -> None:
+def test_a_missing_function_is_found_before_the_run(
+    world_run: dict[str, Any], tmp_path: Path, check: Callable[..., Any]
+) -> None:
     config = GRPOConfig(**world_run, output=tmp_path / "run", reward=RewardConfig(verifier="own_nowhere:few"))
-    checked = check_run("grpo", config)
-    assert not checked.ready
-    assert any("own_nowhere" in finding.sentence for finding in checked.findings if finding.subject == "reward")
+    found = check("grpo", config)
+    assert not found["ready"]
+    assert "own_nowhere" in found["reward"]["sentence"]
 
 
 def test_a_function_that_always_fails_ends_the_run(world_run: dict[str, Any], tmp_path: Path) -> None:

@@ -4,11 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import built_corpus
 
 from recipe.artifacts import read_jsonl, write_jsonl
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
-from recipe.corpus.store import Corpus
+from recipe.config import RewardConfig
 from recipe.errors import ComputeError, CorpusError, InputError, ServiceUnavailable
 from recipe.plan_text import Completion
 from recipe.reward.scorer import PromptGroup, outcomes_of
@@ -29,10 +28,8 @@ TEXTS = (
 
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory: pytest.TempPathFactory) -> Verifier:
-    folder = tmp_path_factory.mktemp("scoring") / "corpus"
     talks = [Narration(name, tuple(map(Segment, steps))) for name, steps in TALKS.items()]
-    build_corpus(talks, folder, CorpusConfig(encoder=EncoderConfig(name="hash:64")))
-    return Verifier(Corpus.open(folder), RewardConfig(pool_size=2))
+    return Verifier(built_corpus(tmp_path_factory.mktemp("scoring") / "corpus", talks), RewardConfig(pool_size=2))
 
 
 def batch() -> list[CompletionRecord]:

@@ -5,8 +5,10 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from recipe.reward.scorer import PromptGroup
 from recipe.reward.verifier import Verifier
 from recipe.training.grpo import train_grpo
 
-httpx2 = pytest.importorskip("httpx2")
+pytest.importorskip("httpx2")
 pytest.importorskip("recipe_apps.service.server")
 served = pytest.importorskip("recipe.training.served")
 
@@ -196,16 +198,25 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     assert json.loads(ended.out)["last_step"]["step"] == 3
 
 
-class Info:
+class Info(BaseHTTPRequestHandler):
     """A service that says what it serves, and nothing else; what it says changes."""
 
-    def __init__(self, *said: Any) -> None:
-        self.said = list(said)
+    said: list[Any]
 
-    def __call__(self, request: Any) -> Any:
-        if request.url.path == "/score":
-            return httpx2.Response(503, json={"error": {"code": "stopped", "message": "The service ends."}})
-        return httpx2.Response(200, json=self.said.pop(0) if len(self.said) > 1 else self.said[0])
+    def do_GET(self) -> None:
+        self.reply(200, self.said.pop(0) if len(self.said) > 1 else self.said[0])
+
+    def do_POST(self) -> None:
+        self.reply(503, {"error": {"code": "stopped", "message": "The service ends."}})
+
+    def reply(self, status: int, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
 
 
 def said(tau: float = 0.1, corpus: str = "c") -> dict[str, Any]:
@@ -217,16 +228,18 @@ def said(tau: float = 0.1, corpus: str = "c") -> dict[str, Any]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Opens clients of a service that says these things in turn."""
+def asked() -> Iterator[Callable[..., Any]]:
+    """The settings of a run that asks a service which says these things in turn."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Info) as server:
+        threading.Thread(target=server.serve_forever).start()
 
-    def open_clients(*what: Any) -> GRPOConfig:
-        transport = httpx2.MockTransport(Info(*what))
-        client = served.ServiceClient
-        monkeypatch.setattr(served, "ServiceClient", lambda *given, **more: client(*given, **more, transport=transport))
-        return GRPOConfig(model="m", examples="e", output="o", reward_service="http://r", reward_patience=0.2)
+        def settings(*what: Any) -> GRPOConfig:
+            Info.said = list(what)
+            address = f"http://127.0.0.1:{server.server_port}"
+            return GRPOConfig(model="m", examples="e", output="o", reward_service=address, reward_patience=0.2)
 
-    return open_clients
+        yield settings
+        server.shutdown()
 
 
 @pytest.mark.parametrize(("name", "other"), [("settings", said(tau=0.2)), ("corpus", said(corpus="other"))])

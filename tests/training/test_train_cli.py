@@ -63,21 +63,6 @@ def test_base_and_sft_from_the_command_line(
     assert all(line.startswith(("loading", "SFT")) for line in captured.err.splitlines())
 
 
-@pytest.mark.thorough
-def test_a_check_as_json(base_model: Path, examples_file: Path, tmp_path: Path, recipe: Recipe) -> None:
-    path = tmp_path / "sft.toml"
-    path.write_text(f'model = "{base_model}"\nexamples = "{examples_file}"\noutput = "{tmp_path / "run"}"\n')
-    printed = recipe.json("train", "check", path, "--set", "batch_size=6", "--measure")
-    assert (printed["stage"], printed["ready"]) == ("sft", True)
-    assert printed["measurement"]["hours"] > 0
-    assert not (tmp_path / "run").exists()
-    outcome = recipe("train", "check", path, "--set", 'examples="none"', "--measure", "--json")
-    assert outcome.code == 1
-    printed = json.loads(outcome.out)
-    assert not printed["ready"]
-    assert "measurement" not in printed
-
-
 def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
     world_run: dict[str, Any], tmp_path: Path, recipe: Recipe
 ) -> None:

@@ -12,9 +12,7 @@ pytest.importorskip("fastapi")
 
 from fastapi import FastAPI, Request
 
-from recipe.errors import ConfigError
 from recipe_apps.web.guard import Intake, WebMetrics, client_of, protect
-from recipe_apps.web.process import require_guarded
 from recipe_apps.web.refusals import Refusal
 
 MOST = 100_000
@@ -107,14 +105,6 @@ def test_few_bodies_are_worked_on_at_once_and_further_ones_wait_or_are_refused()
 )
 def test_who_counts_as_one_client(address: str, other: str, same: bool) -> None:
     assert (client_of((address, 80)) == client_of((other, 81))) is same
-
-
-def test_a_service_without_a_token_stays_on_its_machine() -> None:
-    with pytest.raises(ConfigError, match=r"--host 0\.0\.0\.0: .*--insecure"):
-        require_guarded("0.0.0.0", guarded=False, insecure=False)
-    require_guarded("0.0.0.0", guarded=True, insecure=False)
-    require_guarded("0.0.0.0", guarded=False, insecure=True)
-    require_guarded("127.0.0.1", guarded=False, insecure=False)
 
 
 def test_a_body_that_breaks_off_is_a_refusal_and_no_fault(caplog: pytest.LogCaptureFixture) -> None:

@@ -125,15 +125,8 @@ def test_sampling_agrees_with_the_expectation(task: VpaTask, name: str) -> None:
         assert all({*row.details["predicted"]} <= {*task.ids.taxonomy.cards[row.details["goal"]]} for row in rows)
 
 
-BOIL, MINT, POUR, STIR, CUT, PRESS, END = (
-    "boil water",
-    "add mint",
-    "pour tea",
-    "stir",
-    "cut tape",
-    "press tape",
-    "<|eact|>",
-)
+BOIL, MINT, POUR, STIR, CUT, PRESS = "boil water", "add mint", "pour tea", "stir", "cut tape", "press tape"
+END = "<|eact|>"
 TEA, KITE = "Brew Mint Tea", "Patch a Kite"
 
 
