@@ -35,10 +35,10 @@ from recipe.perception.videos import VideoFolder
 from recipe.planning.vidassist.trace import manifest_of, trace_of
 from recipe.world.examples import TextNoise
 from recipe_studies.experiments import data, video
-from recipe_studies.experiments.expand import INPUT_PATHS, add_vision_stages, benchmarks_content
+from recipe_studies.experiments.expand import INPUT_PATHS, add_training, add_vision_stages, benchmarks_content
 from recipe_studies.experiments.schedule import Stage, StageList
 from recipe_studies.experiments.settings import FilesSource, VideoConfig, WorldSource, demo_config
-from recipe_studies.experiments.stages import Sampling, Training, sample, train
+from recipe_studies.experiments.stages import Sampling, Training, sample
 from recipe_studies.experiments.study import (
     ALIGNED,
     BASE,
@@ -344,8 +344,7 @@ def _add_text(
         stages.add("pseudo", mine_pseudo_labels, mined, (PSEUDO, QUALITY), (ANNOTATED, TEST, *own_corpus))
     if not scale.model:
         given = {"seed": 0, **scale.base, "examples": DOCUMENTS, "output": BASE}
-        base = parse_config(given, BaseModelConfig, f"scale {name}, [base]")
-        stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))
+        add_training(stages, "base", Training(parse_config(given, BaseModelConfig, f"scale {name}, [base]")))
     if not study.on_world:
         judge, output = study.endpoints.judge, (measures.CONTROLS,)
         stages.add("controls", measures.score_controls, judge, output, (PROMPTS, TRAIN), gpu=judge is None)
@@ -444,7 +443,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     _add_supervision(stages, perceived, HistorySource(study.phi, clean=True), VIDEO)
     base = base_config(config)
     assert base is not None
-    stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,), folder=VIDEO)
+    add_training(stages, "base", Training(base), VIDEO)
     add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, 0), VIDEO)
     corpus = data.FilesCorpus(config.corpus, CORPUS, (Path(NARRATIONS),))
     stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,), folder=VIDEO)
@@ -496,7 +495,7 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
     examples = ANNOTATED if weak_share is None else weak_file(round(100 * weak_share))
     examples = TOLD if chosen.prompts == "perceived" else examples
     shown = TRAIN if chosen.input == "video" and "videos" not in start.shared else ""
-    corpus, own_corpus = (WRONG, True) if chosen.corpus == "wrong" else (start.corpus, study.corpus is None)
+    corpus = WRONG if chosen.corpus == "wrong" else start.corpus
     # Without training there is nothing that a seed could change.
     for seed in study.seeds if chosen.sft is not None or chosen.rewarded else (None,):
         run = Run(name, seed, folder)
@@ -510,10 +509,8 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
             paths = {"model": model, "examples": read, "split": "", "output": output, **start.shared}
             paths |= {} if kind == "sft" else {"corpus": corpus}
             config = training_config(scale, chosen, kind, paths, seed)
-            reads = [read, *([] if is_external else [model]), *([corpus] if kind != "sft" and own_corpus else [])]
-            reads += [shown] if shown else []
             training = Training(config, is_external_model=is_external, shown=shown)
-            stages.add(f"{kind.replace('_', '-')}-{run.name}", train, training, (output,), reads, folder=folder)
+            add_training(stages, f"{kind.replace('_', '-')}-{run.name}", training, folder)
             model, is_external = f"{output}/model", False
         _add_measures(stages, study, start, run, model, is_external)
 
