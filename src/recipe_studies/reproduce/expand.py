@@ -36,6 +36,7 @@ from recipe.planning.vidassist.trace import manifest_of, trace_of
 from recipe.world.examples import TextNoise
 from recipe_studies.experiments import data, video
 from recipe_studies.experiments.expand import INPUT_PATHS, add_training, add_vision_stages, benchmarks_content
+from recipe_studies.experiments.models import EndpointModel
 from recipe_studies.experiments.schedule import Stage, StageList
 from recipe_studies.experiments.settings import FilesSource, VideoConfig, WorldSource, demo_config
 from recipe_studies.experiments.stages import Sampling, Training, sample
@@ -75,6 +76,7 @@ from recipe_studies.reproduce.data import (
 )
 from recipe_studies.reproduce.study import (
     CONTROL_REGIMES,
+    JudgeModel,
     PaperStudy,
     Scale,
     check_inputs,
@@ -258,19 +260,9 @@ def expand(study: PaperStudy, name: str) -> ScaleRuns:
         _add_real_video(stages, runs, study, scale, drawn, videos)
     frontier = [Run(model, None) for model in study.endpoints.frontier]
     for run, model in zip(frontier, study.endpoints.frontier.values(), strict=True):
-        asked = Sampling(
-            model=model,
-            is_external_model=True,
-            plans=(PlanSet(run.regime, run.file("plans"), view="perceived"),),
-            sampling=model.sampling or scale.sampling,
-            samples=1,
-            prompts=PROMPTS,
-        )
-        stages.add(run.stage("plans"), sample, asked, (run.file("plans"),), (PROMPTS,), gpu=False)
-        judged = measures.Scoring(run.file("plans"), run.file("scores"), 1, study.on_world, study.endpoints.judge)
-        local = not study.on_world and judged.judge is None
-        reads = (run.file("plans"), PROMPTS)
-        stages.add(run.stage("scores"), measures.score, judged, (judged.output,), reads, gpu=local)
+        plans = PlanSet(run.regime, run.file("plans"), view="perceived")
+        asked = Sampling(model, True, (plans,), model.sampling or scale.sampling, 1, PROMPTS)
+        _add_scored_plans(stages, study, run, asked, 1, study.endpoints.judge)
     return ScaleRuns(
         name, scale, tuple(possible), tuple(runs), tuple(frontier), tuple(stages), tuple(missing), study.on_world
     )
@@ -515,14 +507,26 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
         _add_measures(stages, study, start, run, model, is_external)
 
 
+def _add_scored_plans(
+    stages: StageList, study: PaperStudy, run: Run, sampled: Sampling, scored: int, judge: JudgeModel | None
+) -> None:
+    """The plans of a run, and the accuracies of the first `scored` of each prompt."""
+    [plans], folder = sampled.plans, run.folder
+    reads = [PROMPTS, *([] if sampled.is_external_model else [sampled.model.model])]
+    is_local = not isinstance(sampled.model, EndpointModel)
+    stages.add(f"plans-{run.name}", sample, sampled, (plans.file,), reads, gpu=is_local, folder=folder)
+    judged = measures.Scoring(plans.file, f"scores/{run.name}.jsonl", scored, study.on_world, judge)
+    is_local, reads = judge is None and not study.on_world, [plans.file, PROMPTS]
+    stages.add(f"scores-{run.name}", measures.score, judged, (judged.output,), reads, gpu=is_local, folder=folder)
+
+
 def _add_measures(
     stages: StageList, study: PaperStudy, start: Configuration, run: Run, model: str, is_external: bool
 ) -> None:
     """The plans of a run's model, their scores, and what single tables measure of them."""
     chosen, scale, on_world = regime(run.regime), start.scale, study.on_world
     root = None if study.data is None else study.data.resolve()
-    plans, scores, diversity, vpa = (f"{kind}/{run.name}.jsonl" for kind in ("plans", "scores", "diversity", "vpa"))
-    reads = [PROMPTS, *([] if is_external else [model])]
+    plans, diversity, vpa = (f"{kind}/{run.name}.jsonl" for kind in ("plans", "diversity", "vpa"))
     diverse = run.regime in table("diversity").regimes
     # Whether or not this call asks for that table: its plans are those of the others.
     samples = max(scale.samples, DIVERSITY_SAMPLES) if diverse and not study.quick else scale.samples
@@ -536,26 +540,21 @@ def _add_measures(
         videos=None if root is None else root / "videos",
         frames=scale.frames,
     )
-    folder = run.folder
-    stages.add(f"plans-{run.name}", sample, sampled, (plans,), reads, folder=folder)
     judge = study.endpoints.judge
     if judge is not None and chosen.input == "video":  # Phi read nothing for a planner that sees the video
         judge = judge.model_copy(update={"settings": judge.settings.model_copy(update={"history": "annotated"})})
-    judged = measures.Scoring(plans, scores, scale.samples, on_world, judge)
-    on_gpu = judge is None and not on_world
-    read = (plans, PROMPTS)
-    stages.add(f"scores-{run.name}", measures.score, judged, (scores,), read, gpu=on_gpu, folder=folder)
+    _add_scored_plans(stages, study, run, sampled, scale.samples, judge)
     if diverse:
         judge = study.endpoints.diversity_judge or study.endpoints.judge
         compared = measures.Scoring(plans, diversity, samples, on_world, judge)
-        name, on_gpu = f"diversity-{run.name}", judge is None
-        stages.add(name, measures.measure_diversity, compared, (diversity,), read, gpu=on_gpu, folder=folder)
+        name, work, reads = f"diversity-{run.name}", measures.measure_diversity, (plans, PROMPTS)
+        stages.add(name, work, compared, (diversity,), reads, gpu=judge is None, folder=run.folder)
     own_rows = [row for row in table("vpa").rows if row.regime == run.regime]
     if not own_rows or (root is not None and find_benchmark(root, "crosstask") is None):
         return
     planner = ModelConfig(model=model, engine=study.engine)
     direct = measures.NextActions(planner, is_external, vpa, scale.sampling, root, scale.test)
-    reads = [SAMPLES, *reads[1:]]
+    needed = [SAMPLES, *([] if is_external else [model])]
     assessor = study.endpoints.assessor
     for row in own_rows:
         shown = replace(run, regime=row.name, folder="")
@@ -579,8 +578,8 @@ def _add_measures(
             outputs += (searched_plans, *(str(of(Path(searched_plans))) for of in (trace_of, manifest_of)))
             read_models = [] if start.is_external_model else [start.model]
             on_gpu = assessor is None or row.proposers != "original"
-        read_all = [*reads, *read_models]
-        stages.add(f"{row.kind}-{run.name}", measures.next_actions, settings, outputs, read_all, gpu=on_gpu)
+        reads = (*needed, *read_models)
+        stages.add(f"{row.kind}-{run.name}", measures.next_actions, settings, outputs, reads, gpu=on_gpu)
 
 
 VideoSizes = Mapping[str, Mapping[str, Mapping[str, int]]]
