@@ -547,8 +547,8 @@ def _add_measures(
     if diverse:
         judge = study.endpoints.diversity_judge or study.endpoints.judge
         compared = measures.Scoring(plans, diversity, samples, on_world, judge)
-        name, work, reads = f"diversity-{run.name}", measures.measure_diversity, (plans, PROMPTS)
-        stages.add(name, work, compared, (diversity,), reads, gpu=judge is None, folder=run.folder)
+        name, work, judged_files = f"diversity-{run.name}", measures.measure_diversity, (plans, PROMPTS)
+        stages.add(name, work, compared, (diversity,), judged_files, gpu=judge is None, folder=run.folder)
     own_rows = [row for row in table("vpa").rows if row.regime == run.regime]
     if not own_rows or (root is not None and find_benchmark(root, "crosstask") is None):
         return

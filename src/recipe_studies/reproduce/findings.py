@@ -15,14 +15,13 @@ from recipe.artifacts import read_json, read_jsonl
 from recipe.data.examples import read_examples
 from recipe.data.roles import TITLES, role_of
 from recipe.errors import ComputeError
-from recipe.evaluation.metrics import CONTROL, Difference, control_sentences
+from recipe.evaluation.metrics import CONTROL, Difference, control_sentences, difference_text
 from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
-from recipe.report.numbers import format_signed
 from recipe.stats import LEVEL, Interval, seeded_interval, video_of
 from recipe_studies.experiments.results import ShownPlan, ShownPrompt
 from recipe_studies.reproduce.data import PROMPTS
@@ -76,13 +75,9 @@ class ClaimFinding:
         if self.difference is None:
             return f"{self.sentence}{where}: not measured here."
         digits = 3 if self.column == "diversity" else 1
-        bounds = f" (no interval: {self.difference.reason})" if self.difference.reason else ""
-        if self.difference.low is not None and self.difference.high is not None:
-            low, high = (format_signed(bound, digits) for bound in (self.difference.low, self.difference.high))
-            bounds = f" [{low}, {high}]"
         within = f", margin {self.margin:g}" if self.margin else ""
-        mean = format_signed(self.difference.mean, digits)
-        return f"{self.sentence}{where}: {self.verdict}; difference {mean}{bounds}{within}."
+        measured = difference_text(self.difference, digits)
+        return f"{self.sentence}{where}: {self.verdict}; difference {measured}{within}."
 
 
 @dataclass(frozen=True, slots=True)
