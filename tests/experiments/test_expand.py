@@ -547,25 +547,24 @@ def test_a_check_names_every_missing_input(tmp_path: Path) -> None:
     (tmp_path / "run" / "mine.txt").touch()
     encoder = {"corpus": {"encoder": {"name": "hash:64"}}}
     config = experiment(source=FILES | {"narrations": ["a.jsonl", "b.jsonl"]}, **encoder)
-    checked = check_experiment(config, tmp_path / "run", tmp_path)
-    missing = [one.sentence for one in checked.findings if one.state == "missing"]
+    findings, stages = check_experiment(config, tmp_path / "run", tmp_path)
+    missing = [one.sentence for one in findings if one.state == "missing"]
     assert [subject in line for subject, line in zip(("b.jsonl", "coin", "crosstask", "run"), missing, strict=True)]
-    assert not checked.ready
-    assert checked.stages == ()
+    assert stages == {}
 
 
 def test_in_a_check_stages_that_are_done_are_marked(tmp_path: Path) -> None:
     small = {"base": {"hidden_size": 32, "layers": 2, "head_size": 16, "vocabulary": 512}}
     config = experiment(source=WORLD, corpus={"encoder": {"name": "hash:64"}}, **small)
-    whole = check_experiment(config, tmp_path / "run")
-    assert whole.ready
+    findings, whole = check_experiment(config, tmp_path / "run")
+    assert all(one.state != "missing" for one in findings)
     assert not (tmp_path / "run").exists()
     record = {"identity": planned(config)["base"].identity, "done": True, "seconds": 1.0}
     write_json(tmp_path / "run" / RECORDS / "base.json", record)
     (tmp_path / "run" / "base").mkdir()
-    rest = check_experiment(config, tmp_path / "run")
-    assert [stage.name for stage in rest.stages if stage.done] == ["base"]
-    assert [stage.name for stage in rest.stages] == [stage.name for stage in whole.stages]
+    _, rest = check_experiment(config, tmp_path / "run")
+    assert [name for name, done in rest.items() if done] == ["base"]
+    assert [*rest] == [*whole]
 
 
 def test_a_reward_of_ones_own_trains_and_ranks(own_module: Callable[[str, str], str]) -> None:

@@ -51,7 +51,7 @@ def test_the_sentences_of_a_run_on_the_world() -> None:
         "On held-out cut points, exact validity: base 0.500, RL 0.550.",
         "On held-out cut points, difference in exact validity to the base: RL +0.050 [+0.030, +0.070].",
         "On other, exact validity: base 0.250, RL 0.200.",
-        "On other, difference in exact validity to the base: RL -0.050.",
+        "On other, difference in exact validity to the base: RL −0.050.",
         "RL, over its own samples while it trained: the reward went from 0.10 to 0.30, steps in a plan went from 4.00 "
         "to 8.00, exact validity went from 0.50 to 0.50 (means of 5 steps at either end).",
         "Findings of the watchdog: RL 1.",
@@ -68,7 +68,7 @@ def test_the_headline_names_no_leader_where_an_interval_holds_zero() -> None:
     values = against("even", -0.01, 0.03), against("up", 0.05, 0.09), against("down", -0.3, -0.1)
     above, below, unclear = headline(r.Results("t", scores=rows, differences=values))
     assert "above the base: up +0.070 [+0.050, +0.090]." in above
-    assert "below the base: down -0.200" in below
+    assert "below the base: down −0.200" in below
     assert "no difference" in unclear
     assert "even +0.010" in unclear
     assert headline(r.Results("t", summary=tuple("abcd"))) == ("a", "b", "c")
@@ -115,7 +115,7 @@ def test_the_page_says_first_what_to_do() -> None:
         ),
     )
     choose, tune, train = headline(found)
-    assert "best of 8, grounded +0.010 [-0.010, +0.030]" in choose
+    assert "best of 8, grounded +0.010 [−0.010, +0.030]" in choose
     assert "SFT +0.200" in tune
     assert "trained on grounded +0.100 [+0.080, +0.120]; trained on paper kept the base" in train
     assert "trained on paper kept the base" in next(one for one in summary(found) if "difference in" in one)
@@ -147,7 +147,7 @@ def test_a_run_that_kept_the_base_has_no_figure_in_any_list() -> None:
     assert any(f"seeds +0.100, {r.KEPT}" in sentence for sentence in summary(found))
     alone = replace(found, by_seed=found.by_seed[1:], validations=found.validations[1:])
     for sentence in (*summary(alone), *headline(alone)):
-        assert "+0.000" not in sentence
+        assert " 0.000" not in sentence
 
 
 def test_runs_of_several_seeds_are_averaged() -> None:

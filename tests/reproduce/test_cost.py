@@ -234,7 +234,7 @@ def test_the_page_shows_what_a_dry_run_of_the_paper_prints(data: Path) -> None:
     sft, grpo = hours["training, SFT"], hours["training, GRPO"]
     assert grpo == max(hours.values())
     numbers = (
-        f"{one.hours:.0f} hours of one H200 with one seed, {many.hours:.0f} with three seeds",
+        f"{one.hours:.0f} hours of one H200 with one seed, {many.hours:.0f} with three",
         f"(SFT {sft:.0f}, GRPO {grpo:.0f}, plans {hours['plans']:.0f}), {many.wall_hours:.0f} with four workers",
         f"{many.disk_gb:.0f} GB on disk, {many.memory_gb:.0f} GB of a GPU",
     )

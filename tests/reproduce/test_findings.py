@@ -285,7 +285,7 @@ def test_controls_stand_beside_the_regimes_that_they_are_compared_with(tmp_path:
     assert found["control: like the base", "in-domain"].value.mean == pytest.approx(41.5)
     assert found["control: poor", "in-domain"].value == Interval(1.0, observations=1, clusters=1, reason="one cluster")
     assert ("control: poor", "zero-shot") not in found
-    assert any(one.startswith("in-domain: Base") and "like the base: +0.0" in one for one in main.not_beaten)
+    assert any(one.startswith("in-domain: Base") and "like the base: 0.0" in one for one in main.not_beaten)
     above = "like the base: +10.0 ["  # two seeds: t(1) is 12.7
     assert any("RECIPE-RL" in one and above in one for one in main.not_beaten)
     scale = ScaleResults("tiny", "2M", "Qwen2.5-3B", (1, 2), "a judge", (main,))
@@ -307,8 +307,8 @@ def test_trained_controls_are_compared_with_the_regimes_of_rl_alone(tmp_path: Pa
     missed = [one for one in main.not_beaten if one.startswith("in-domain")]
     assert len(missed) == 2  # of the number of steps, three equal goals say nothing
     assert "RECIPE-RL does not beat" in missed[0]
-    assert "RL, R0: +0.0" in missed[0]
-    assert "RL, wrong corpus: +0.0" in missed[0]
+    assert "RL, R0: 0.0" in missed[0]
+    assert "RL, wrong corpus: 0.0" in missed[0]
     assert "number of steps" not in missed[0]
 
 

@@ -101,14 +101,15 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Command
     with console.progress().task("checking the run"):
         from recipe_studies.experiments.preflight import check_experiment
 
-        checked = check_experiment(config, run_dir, data)
-    lines = [*console.finding_lines(checked.findings)]
-    for stage in checked.stages:
-        lines.append(f"{'done' if stage.done else 'to do':<8} {stage.name}")
-    if checked.stages:
-        lines.append(f"{sum(stage.done for stage in checked.stages)} of {len(checked.stages)} stages are done")
-    value = {"config": config.model_dump(mode="json")} | to_json(checked)
-    return CommandOutput(value, lines, 0 if checked.ready else RecipeError.exit_code)
+        findings, stages = check_experiment(config, run_dir, data)
+    is_ready = all(finding.state != "missing" for finding in findings)
+    lines = [*console.finding_lines(findings)]
+    lines += [f"{'done' if done else 'to do':<8} {name}" for name, done in stages.items()]
+    if stages:
+        lines.append(f"{sum(stages.values())} of {len(stages)} stages are done")
+    states = [{"name": name, "done": done} for name, done in stages.items()]
+    value = {"config": config.model_dump(mode="json"), "findings": to_json(findings), "stages": states}
+    return CommandOutput(value | {"ready": is_ready}, lines, 0 if is_ready else RecipeError.exit_code)
 
 
 def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOutput:

@@ -34,7 +34,6 @@ _LOG = logging.getLogger(__name__)
 
 NOISE = TextNoise()
 """Noise of the base's training text unless the settings differ."""
-"""Of the base's text about goals that it knows."""
 VALIDATION_PROMPTS = 100
 """Validation prompts of the world unless `validation.prompts` is given."""
 VALIDATION_DRAWS = 4

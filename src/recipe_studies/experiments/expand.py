@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Literal
+from typing import Any, Literal
 
 from recipe.artifacts import file_sha256, fingerprint
-from recipe.config import ModelConfig, SamplingConfig
+from recipe.config import BaseModelConfig, ModelConfig, SamplingConfig
 from recipe.data.benchmarks import require_benchmarks
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -169,7 +169,7 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
         packaged = file_sha256(PACKAGED_BASE / "model.safetensors")
         stages.add("base", unpack_base, PackagedBase(packaged), (BASE,))
     elif base is not None:
-        stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))
+        add_training(stages, "base", Training(base))
     if isinstance(config, VideoConfig):
         add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, seed))
     if isinstance(config, TeachingConfig):
@@ -207,7 +207,8 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     start, sampling = study.start, config.sampling.model_copy(update={"seed": seed})
     for arm in study.arms:
         if arm is not study.arms[0]:
-            _add_training(stages, config, arm)
+            is_external = bool(config.model) and arm.config.model == config.model
+            add_training(stages, arm.stage, Training(arm.config, arm.exact, arm.permuted, is_external))
         if arm is start and study.self_trained is not None and isinstance(config, TeachingConfig):
             asked = config.self_training
             policy = _sampling(config, arm, sampling, asked.samples) if asked.samples else None
@@ -237,16 +238,18 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     return stages
 
 
-def _add_training(stages: StageList, config: AnyExperiment, arm: Arm) -> None:
-    """The stage that trains an arm from the base or from another arm."""
-    run = arm.config
-    external = bool(config.model) and run.model == config.model
-    reads = [run.examples, *([] if external else [run.model])]
-    reads += [path for name in ("corpus", "plans") if (path := getattr(run, name, None)) is not None]
+def add_training(stages: StageList, name: str, training: Training, folder: str = "") -> None:
+    """The stage of a training run in `folder`, which reads what its settings name there."""
+    run: Any = training.config
+    reads = [run.examples]
+    reads += [] if isinstance(run, BaseModelConfig) or training.is_external_model else [run.model]
+    named = [path for field in ("corpus", "plans") if (path := getattr(run, field, None)) is not None]
+    reads += [path for path in named if not path.is_absolute()]  # one from outside the run
     if (validation := getattr(run, "validation", None)) is not None:
         reads.append(validation.examples)
     reads += [SELF_TRAINED] if is_self_trained(getattr(run, "reward", None)) else []
-    stages.add(arm.stage, train, Training(run, arm.exact, arm.permuted, external), (arm.folder,), reads)
+    reads += [training.shown] if training.shown else []
+    stages.add(name, train, training, (str(run.output),), reads, folder=folder)
 
 
 def _sampling(config: AnyExperiment, arm: Arm, sampling: SamplingConfig, samples: int) -> Sampling:

@@ -6,7 +6,8 @@ from statistics import fmean
 from typing import Any
 
 from recipe.errors import listed
-from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences, is_beaten
+from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences, difference_text, is_beaten
+from recipe.report.numbers import format_signed
 from recipe.stats import Interval
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
 from recipe_studies.experiments.settings import ExperimentConfig, TeachingConfig, VideoConfig
@@ -120,7 +121,9 @@ def _taught(results: Results) -> tuple[str, ...]:
 
     def against(regime: str, baseline: str) -> tuple[set[int | None], str]:
         pair = gains[regime, baseline], gains[f"{regime}{GREEDY}", f"{baseline}{GREEDY}"]
-        return {own.sign for own in pair}, f"samples {_signed(pair[0])}, greedy plans {_signed(pair[1])}"
+        return {
+            own.sign for own in pair
+        }, f"samples {difference_text(pair[0])}, greedy plans {difference_text(pair[1])}"
 
     sentences = []
     rivals = SIMPLER | {own: "Let R0 choose among plans instead." for _, own in gains if own.endswith(R0_CHOICE)}
@@ -132,7 +135,9 @@ def _taught(results: Results) -> tuple[str, ...]:
             default=None,
         )
         if best is not None and best[1].sign != 1:
-            sentences.append(f"{_upper(rival)} may do as well {where}: {best[0]} minus it {_signed(best[1])}. {remedy}")
+            sentences.append(
+                f"{_upper(rival)} may do as well {where}: {best[0]} minus it {difference_text(best[1])}. {remedy}"
+            )
     signs, words = against(main, BASE)
     verb = "taught the planner in part"
     if signs == {1} or 1 not in signs:
@@ -150,7 +155,7 @@ def _taught(results: Results) -> tuple[str, ...]:
         )
     for rival in rivals:
         if rows := [(own, gap) for (own, other), gap in gains.items() if other == rival]:
-            beside = "; ".join(f"{own} {_signed(gap)}" for own, gap in rows)
+            beside = "; ".join(f"{own} {difference_text(gap)}" for own, gap in rows)
             sentences.append(f"Against {rival}, which takes no training: {beside}.")
     return (*sentences, *_controls(results, split))
 
@@ -204,7 +209,7 @@ def _advice(results: Results) -> list[str]:
 
 def _gain(results: Results, row: Difference) -> str:
     """A difference to the base in words: a figure would look measured where validation kept the base."""
-    return KEPT if row.baseline == BASE and results.kept_base(row.regime, row.seed) else _signed(row.value)
+    return KEPT if row.baseline == BASE and results.kept_base(row.regime, row.seed) else difference_text(row.value)
 
 
 def _validated_gains(results: Results) -> list[str]:
@@ -223,12 +228,12 @@ def _validated_gains(results: Results) -> list[str]:
                 continue
             verb = {1: "gained", -1: "lost", 0: "showed no change in", None: "may have changed"}[gain.sign]
             metrics = rows[split, regime]
-            lengths = [f"{_signed(longer, 1)} against the base"]
+            lengths = [f"{difference_text(longer, 1)} against the base"]
             if "length_error" in metrics:
-                lengths.append(f"{_signed(metrics['length_error'], 1)} against the reference continuation")
+                lengths.append(f"{difference_text(metrics['length_error'], 1)} against the reference continuation")
             sentences.append(
-                f"On {SPLITS.get(split, split)}, {regime} {verb} {_metric_name(metric)}: {_signed(gain)} against the "
-                f"base. Its plans have {metrics['steps'].mean:.1f} steps, {' and '.join(lengths)}."
+                f"On {SPLITS.get(split, split)}, {regime} {verb} {_metric_name(metric)}: {difference_text(gain)} "
+                f"against the base. Its plans have {metrics['steps'].mean:.1f} steps, {' and '.join(lengths)}."
             )
     return sentences
 
@@ -261,7 +266,7 @@ def _of_split(results: Results, split: str) -> list[str]:
     sentences += _controls(results, split)
     sampled = [row for row in rows if not row.regime.startswith("best of")]
     if sampled and all({"length_error", "copied"} <= row.metrics.keys() for row in sampled):
-        errors = ", ".join(f"{row.regime} {row.metrics['length_error'].mean:+.1f}" for row in sampled)
+        errors = ", ".join(f"{row.regime} {format_signed(row.metrics['length_error'].mean, 1)}" for row in sampled)
         copied = ", ".join(f"{row.regime} {100 * row.metrics['copied'].mean:.0f}%" for row in sampled)
         sentences.append(
             f"{where}, mean steps more (+) or less than the reference continuation: {errors}; steps copied from the "
@@ -306,13 +311,6 @@ def _of_training(results: Results) -> list[str]:
 
 def _metric_name(metric: str) -> str:
     return "exact validity" if metric == "score" else METRICS[metric]
-
-
-def _signed(value: Interval, digits: int = 3) -> str:
-    bounds = f" (no interval: {value.reason})" if value.reason else ""
-    if value.low is not None:
-        bounds = f" [{value.low:+.{digits}f}, {value.high:+.{digits}f}]"
-    return f"{value.mean:+.{digits}f}{bounds}"
 
 
 def caveats(study: Study) -> tuple[str, ...]:

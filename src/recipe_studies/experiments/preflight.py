@@ -1,6 +1,5 @@
 """What an experiment needs, looked for before it starts: inputs, and the stages that are left."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
@@ -18,28 +17,13 @@ from recipe_studies.experiments.settings import (
 from recipe_studies.experiments.study import study_of
 
 
-@dataclass(frozen=True, slots=True)
-class StageState:
-    """A stage, and whether an earlier run finished it."""
+def check_experiment(
+    config: AnyExperiment, run_dir: Path, data: Path | None = None
+) -> tuple[list[Requirement], dict[str, bool]]:
+    """What an experiment needs, and of each stage by name whether an earlier run finished it. Writes nothing.
 
-    name: str
-    done: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ExperimentCheck:
-    """The inputs and stages of an experiment."""
-
-    findings: tuple[Requirement, ...]
-    stages: tuple[StageState, ...]
-    """Empty where an input is missing that they depend on."""
-    ready: bool
-
-
-def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = None) -> ExperimentCheck:
-    """Look for all inputs of an experiment and for its finished stages. Writes nothing.
-
-    Raises ConfigError for settings of a stage that cannot be used.
+    Where an input is missing there are no stages, because they depend on it. Raises ConfigError for settings of a stage
+    that cannot be used.
     """
     study = study_of(config)
     findings = [check("packages", lambda: require_packages_of(config))]
@@ -69,8 +53,7 @@ def check_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = N
                 origin = f"{BENCHMARKS[name].download}; home page {BENCHMARKS[name].home}"
                 findings.append(Requirement("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
     findings.append(check("output", lambda: f"{run_dir}: {run_state(run_dir)}"))
-    ready = all(finding.state != "missing" for finding in findings)
-    stages = expand(study, read_inputs(config, data)) if ready else []
+    is_ready = all(finding.state != "missing" for finding in findings)
+    stages = expand(study, read_inputs(config, data)) if is_ready else []
     done = {*finished_stages(run_dir, stages)}
-    states = tuple(StageState(stage.name, stage.name in done) for stage in stages)
-    return ExperimentCheck(tuple(findings), states, ready)
+    return findings, {stage.name: stage.name in done for stage in stages}

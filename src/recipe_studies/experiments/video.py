@@ -68,7 +68,7 @@ def learn_symbols(folder: Path, settings: VisionPretraining, progress: Progress)
             seed=settings.seed,
             advance=advance,
         )
-        accuracy = {style: pair_accuracy(tower, heads, painter, style).whole for style in STYLES}
+        accuracy = {style: pair_accuracy(tower, heads, painter, style) for style in STYLES}
         with atomic_path(folder / ATTRIBUTES) as partial:
             save_tower(tower, partial)
             write_json(partial / ACCURACY, accuracy)

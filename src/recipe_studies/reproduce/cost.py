@@ -264,7 +264,8 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
         disk_gb=trained * scale.cost.model_gb + segments * vector * CODED / 1e9,
         kinds=tuple(kinds),
         tables={
-            paper.name: sum(on_device.get(name, 0.0) for name in made.with_needs(made.table_stages(paper))) / 3600
+            paper.name: sum(on_device.get(name, 0.0) for name in sorted(made.with_needs(made.table_stages(paper))))
+            / 3600
             for paper in made.tables
         },
         roles=tuple(role_costs),

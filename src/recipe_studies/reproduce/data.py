@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from recipe.artifacts import read_json, remove, write_json
 from recipe.config import MiningConfig
@@ -299,16 +299,21 @@ class ExampleCounts:
     """By reason, of `REASONS`."""
 
 
-def example_counts(folder: Path) -> Iterator[ExampleCounts]:
-    """The counts of the stages that were run below the folder of a scale."""
+def _left_out_files(folder: Path) -> Iterator[tuple[str, str, Path, Any]]:
+    """Input, role, path and content of each list of what is left out below the folder of a scale."""
     for name in ("text", "video"):
         for role, file in LEFT_OUT.items():
             path = folder / ("" if name == "text" else name) / file
             if path.is_file():
-                held = read_json(path)
-                for dataset, count in held["examples"].items():
-                    reasons = Counter(row["reason"] for row in held["left_out"] if row["dataset"] == dataset)
-                    yield ExampleCounts(name, role, dataset, count, dict(reasons))
+                yield name, role, path, read_json(path)
+
+
+def example_counts(folder: Path) -> Iterator[ExampleCounts]:
+    """The counts of the stages that were run below the folder of a scale."""
+    for name, role, _, held in _left_out_files(folder):
+        for dataset, count in held["examples"].items():
+            reasons = Counter(row["reason"] for row in held["left_out"] if row["dataset"] == dataset)
+            yield ExampleCounts(name, role, dataset, count, dict(reasons))
 
 
 def left_out_sentences(counts: Sequence[ExampleCounts]) -> Iterator[str]:
@@ -331,16 +336,12 @@ def left_out_sentences(counts: Sequence[ExampleCounts]) -> Iterator[str]:
 
 def require_all_files(folder: Path) -> None:
     """Raises InputError, naming the first ones, where examples are left out for want of a file."""
-    for name in ("", "video"):
-        for role, file in LEFT_OUT.items():
-            path = folder / name / file
-            held = read_json(path) if path.is_file() else {"left_out": []}
-            rows = [row for row in held["left_out"] if row["reason"] in ABSENT_FILES]
-            if rows:
-                counts = _counted(Counter(row["reason"] for row in rows))
-                first = listed([row["example_id"] for row in rows])
-                remedy = "add the files, or run without --strict to leave the examples out"
-                raise InputError.at(path, f"{len(rows):,} {role} examples lack a file: {counts} ({first})", remedy)
+    for _, role, path, held in _left_out_files(folder):
+        if rows := [row for row in held["left_out"] if row["reason"] in ABSENT_FILES]:
+            counts = _counted(Counter(row["reason"] for row in rows))
+            first = listed([row["example_id"] for row in rows])
+            remedy = "add the files, or run without --strict to leave the examples out"
+            raise InputError.at(path, f"{len(rows):,} {role} examples lack a file: {counts} ({first})", remedy)
 
 
 def add_perception_noise(

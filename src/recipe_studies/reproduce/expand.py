@@ -35,10 +35,11 @@ from recipe.perception.videos import VideoFolder
 from recipe.planning.vidassist.trace import manifest_of, trace_of
 from recipe.world.examples import TextNoise
 from recipe_studies.experiments import data, video
-from recipe_studies.experiments.expand import INPUT_PATHS, add_vision_stages, benchmarks_content
+from recipe_studies.experiments.expand import INPUT_PATHS, add_training, add_vision_stages, benchmarks_content
+from recipe_studies.experiments.models import EndpointModel
 from recipe_studies.experiments.schedule import Stage, StageList
 from recipe_studies.experiments.settings import FilesSource, VideoConfig, WorldSource, demo_config
-from recipe_studies.experiments.stages import Sampling, Training, sample, train
+from recipe_studies.experiments.stages import Sampling, Training, sample
 from recipe_studies.experiments.study import (
     ALIGNED,
     BASE,
@@ -75,6 +76,7 @@ from recipe_studies.reproduce.data import (
 )
 from recipe_studies.reproduce.study import (
     CONTROL_REGIMES,
+    JudgeModel,
     PaperStudy,
     Scale,
     check_inputs,
@@ -258,19 +260,9 @@ def expand(study: PaperStudy, name: str) -> ScaleRuns:
         _add_real_video(stages, runs, study, scale, drawn, videos)
     frontier = [Run(model, None) for model in study.endpoints.frontier]
     for run, model in zip(frontier, study.endpoints.frontier.values(), strict=True):
-        asked = Sampling(
-            model=model,
-            is_external_model=True,
-            plans=(PlanSet(run.regime, run.file("plans"), view="perceived"),),
-            sampling=model.sampling or scale.sampling,
-            samples=1,
-            prompts=PROMPTS,
-        )
-        stages.add(run.stage("plans"), sample, asked, (run.file("plans"),), (PROMPTS,), gpu=False)
-        judged = measures.Scoring(run.file("plans"), run.file("scores"), 1, study.on_world, study.endpoints.judge)
-        local = not study.on_world and judged.judge is None
-        reads = (run.file("plans"), PROMPTS)
-        stages.add(run.stage("scores"), measures.score, judged, (judged.output,), reads, gpu=local)
+        plans = PlanSet(run.regime, run.file("plans"), view="perceived")
+        asked = Sampling(model, True, (plans,), model.sampling or scale.sampling, 1, PROMPTS)
+        _add_scored_plans(stages, study, run, asked, 1, study.endpoints.judge)
     return ScaleRuns(
         name, scale, tuple(possible), tuple(runs), tuple(frontier), tuple(stages), tuple(missing), study.on_world
     )
@@ -344,8 +336,7 @@ def _add_text(
         stages.add("pseudo", mine_pseudo_labels, mined, (PSEUDO, QUALITY), (ANNOTATED, TEST, *own_corpus))
     if not scale.model:
         given = {"seed": 0, **scale.base, "examples": DOCUMENTS, "output": BASE}
-        base = parse_config(given, BaseModelConfig, f"scale {name}, [base]")
-        stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,))
+        add_training(stages, "base", Training(parse_config(given, BaseModelConfig, f"scale {name}, [base]")))
     if not study.on_world:
         judge, output = study.endpoints.judge, (measures.CONTROLS,)
         stages.add("controls", measures.score_controls, judge, output, (PROMPTS, TRAIN), gpu=judge is None)
@@ -444,7 +435,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     _add_supervision(stages, perceived, HistorySource(study.phi, clean=True), VIDEO)
     base = base_config(config)
     assert base is not None
-    stages.add("base", train, Training(base), (BASE,), (DOCUMENTS,), folder=VIDEO)
+    add_training(stages, "base", Training(base), VIDEO)
     add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, 0), VIDEO)
     corpus = data.FilesCorpus(config.corpus, CORPUS, (Path(NARRATIONS),))
     stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,), folder=VIDEO)
@@ -496,7 +487,7 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
     examples = ANNOTATED if weak_share is None else weak_file(round(100 * weak_share))
     examples = TOLD if chosen.prompts == "perceived" else examples
     shown = TRAIN if chosen.input == "video" and "videos" not in start.shared else ""
-    corpus, own_corpus = (WRONG, True) if chosen.corpus == "wrong" else (start.corpus, study.corpus is None)
+    corpus = WRONG if chosen.corpus == "wrong" else start.corpus
     # Without training there is nothing that a seed could change.
     for seed in study.seeds if chosen.sft is not None or chosen.rewarded else (None,):
         run = Run(name, seed, folder)
@@ -510,12 +501,23 @@ def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Co
             paths = {"model": model, "examples": read, "split": "", "output": output, **start.shared}
             paths |= {} if kind == "sft" else {"corpus": corpus}
             config = training_config(scale, chosen, kind, paths, seed)
-            reads = [read, *([] if is_external else [model]), *([corpus] if kind != "sft" and own_corpus else [])]
-            reads += [shown] if shown else []
             training = Training(config, is_external_model=is_external, shown=shown)
-            stages.add(f"{kind.replace('_', '-')}-{run.name}", train, training, (output,), reads, folder=folder)
+            add_training(stages, f"{kind.replace('_', '-')}-{run.name}", training, folder)
             model, is_external = f"{output}/model", False
         _add_measures(stages, study, start, run, model, is_external)
+
+
+def _add_scored_plans(
+    stages: StageList, study: PaperStudy, run: Run, sampled: Sampling, scored: int, judge: JudgeModel | None
+) -> None:
+    """The plans of a run, and the accuracies of the first `scored` of each prompt."""
+    [plans], folder = sampled.plans, run.folder
+    reads = [PROMPTS, *([] if sampled.is_external_model else [sampled.model.model])]
+    is_local = not isinstance(sampled.model, EndpointModel)
+    stages.add(f"plans-{run.name}", sample, sampled, (plans.file,), reads, gpu=is_local, folder=folder)
+    judged = measures.Scoring(plans.file, f"scores/{run.name}.jsonl", scored, study.on_world, judge)
+    is_local, reads = judge is None and not study.on_world, [plans.file, PROMPTS]
+    stages.add(f"scores-{run.name}", measures.score, judged, (judged.output,), reads, gpu=is_local, folder=folder)
 
 
 def _add_measures(
@@ -524,8 +526,7 @@ def _add_measures(
     """The plans of a run's model, their scores, and what single tables measure of them."""
     chosen, scale, on_world = regime(run.regime), start.scale, study.on_world
     root = None if study.data is None else study.data.resolve()
-    plans, scores, diversity, vpa = (f"{kind}/{run.name}.jsonl" for kind in ("plans", "scores", "diversity", "vpa"))
-    reads = [PROMPTS, *([] if is_external else [model])]
+    plans, diversity, vpa = (f"{kind}/{run.name}.jsonl" for kind in ("plans", "diversity", "vpa"))
     diverse = run.regime in table("diversity").regimes
     # Whether or not this call asks for that table: its plans are those of the others.
     samples = max(scale.samples, DIVERSITY_SAMPLES) if diverse and not study.quick else scale.samples
@@ -539,26 +540,21 @@ def _add_measures(
         videos=None if root is None else root / "videos",
         frames=scale.frames,
     )
-    folder = run.folder
-    stages.add(f"plans-{run.name}", sample, sampled, (plans,), reads, folder=folder)
     judge = study.endpoints.judge
     if judge is not None and chosen.input == "video":  # Phi read nothing for a planner that sees the video
         judge = judge.model_copy(update={"settings": judge.settings.model_copy(update={"history": "annotated"})})
-    judged = measures.Scoring(plans, scores, scale.samples, on_world, judge)
-    on_gpu = judge is None and not on_world
-    read = (plans, PROMPTS)
-    stages.add(f"scores-{run.name}", measures.score, judged, (scores,), read, gpu=on_gpu, folder=folder)
+    _add_scored_plans(stages, study, run, sampled, scale.samples, judge)
     if diverse:
         judge = study.endpoints.diversity_judge or study.endpoints.judge
         compared = measures.Scoring(plans, diversity, samples, on_world, judge)
-        name, on_gpu = f"diversity-{run.name}", judge is None
-        stages.add(name, measures.measure_diversity, compared, (diversity,), read, gpu=on_gpu, folder=folder)
+        name, work, judged_files = f"diversity-{run.name}", measures.measure_diversity, (plans, PROMPTS)
+        stages.add(name, work, compared, (diversity,), judged_files, gpu=judge is None, folder=run.folder)
     own_rows = [row for row in table("vpa").rows if row.regime == run.regime]
     if not own_rows or (root is not None and find_benchmark(root, "crosstask") is None):
         return
     planner = ModelConfig(model=model, engine=study.engine)
     direct = measures.NextActions(planner, is_external, vpa, scale.sampling, root, scale.test)
-    reads = [SAMPLES, *reads[1:]]
+    needed = [SAMPLES, *([] if is_external else [model])]
     assessor = study.endpoints.assessor
     for row in own_rows:
         shown = replace(run, regime=row.name, folder="")
@@ -582,8 +578,8 @@ def _add_measures(
             outputs += (searched_plans, *(str(of(Path(searched_plans))) for of in (trace_of, manifest_of)))
             read_models = [] if start.is_external_model else [start.model]
             on_gpu = assessor is None or row.proposers != "original"
-        read_all = [*reads, *read_models]
-        stages.add(f"{row.kind}-{run.name}", measures.next_actions, settings, outputs, read_all, gpu=on_gpu)
+        reads = (*needed, *read_models)
+        stages.add(f"{row.kind}-{run.name}", measures.next_actions, settings, outputs, reads, gpu=on_gpu)
 
 
 VideoSizes = Mapping[str, Mapping[str, Mapping[str, int]]]

@@ -15,14 +15,13 @@ from recipe.artifacts import read_json, read_jsonl
 from recipe.data.examples import read_examples
 from recipe.data.roles import TITLES, role_of
 from recipe.errors import ComputeError
-from recipe.evaluation.metrics import CONTROL, Difference, control_sentences
+from recipe.evaluation.metrics import CONTROL, Difference, control_sentences, difference_text
 from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
-from recipe.report.numbers import format_signed
 from recipe.stats import LEVEL, Interval, seeded_interval, video_of
 from recipe_studies.experiments.results import ShownPlan, ShownPrompt
 from recipe_studies.reproduce.data import PROMPTS
@@ -36,7 +35,9 @@ Array = NDArray[np.float64]
 
 WORLD_SPLITS = {"test_cuts": IN_DOMAIN, "test_goals": ZERO_SHOT}
 """The world's held-out cut points are of goals that are trained on, its held-out goals are not."""
-ACCURACY, VPA_MAIN = "accuracy", "3.accuracy"
+ACCURACY = "accuracy"
+MAIN_COLUMNS = dict.fromkeys(SPLITS, ACCURACY) | {"3.accuracy": "mAcc at T = 3"}
+"""Columns in which regimes have to beat the controls, and what is compared there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +75,9 @@ class ClaimFinding:
         if self.difference is None:
             return f"{self.sentence}{where}: not measured here."
         digits = 3 if self.column == "diversity" else 1
-        bounds = f" (no interval: {self.difference.reason})" if self.difference.reason else ""
-        if self.difference.low is not None and self.difference.high is not None:
-            low, high = (format_signed(bound, digits) for bound in (self.difference.low, self.difference.high))
-            bounds = f" [{low}, {high}]"
         within = f", margin {self.margin:g}" if self.margin else ""
-        mean = format_signed(self.difference.mean, digits)
-        return f"{self.sentence}{where}: {self.verdict}; difference {mean}{bounds}{within}."
+        measured = difference_text(self.difference, digits)
+        return f"{self.sentence}{where}: {self.verdict}; difference {measured}{within}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,59 +187,80 @@ def largest(differences: Sequence[Interval], seeds: int) -> Interval:
     return replace(best, low=low, high=max(mean + wider * (high - mean) for mean, _, high in ends))
 
 
+Readings = tuple[Values, ...]
+"""A measure as it is, and with what is missing as 0 and as the best."""
+
+
 def measure_table(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
     """The figures and findings of a table from the files of its runs below the folder of a scale."""
+    runs = [replace(run, regime=row.name) for row in paper.rows for run in made.runs_of(row.regime)]
+    runs += made.frontier if paper.name == "frontier" else ()
+    judged = paper.name not in ("video", "diversity", "vpa")
+    trained = [run for name in CONTROL_REGIMES if judged for run in made.runs_of(name)]
+    columns = _columns(folder, paper, runs, trained)
+    values = {column: readings[0] for column, readings in columns.items()}
+    rows = {row.name: row for row in paper.rows}
+    measured = [*dict.fromkeys(run.regime for run in runs)]
+    is_whole = all(
+        np.array_equal(least.table[name], most.table[name]) for _, least, most in columns.values() for name in measured
+    )
+    figures = []
+    for name in measured:
+        for column, readings in columns.items():
+            key = "coin" if (paper.name, column) == ("diversity", ACCURACY) else column
+            printed = paper.published_value(rows[name], made.scale.title, key) if name in rows else None
+            known, least, most = (reading.figure(name, column, printed) for reading in readings)
+            of_reading = () if is_whole else zip(READINGS, (least.value, known.value, most.value), strict=True)
+            figures.append(replace(known, readings=dict(of_reading)))
+    asked = [
+        (claim, split)
+        for claim in _claims(made, paper, measured)
+        for split in claim.splits or [column for column in columns if column not in SPLITS]
+    ]
     if paper.name == "vpa":
-        return _vpa(folder, made, paper)
-    if paper.name == "diversity":
-        return _diversity(folder, made, paper)
-    measured = [run for name in paper.regimes for run in made.runs_of(name)]
-    if paper.name == "frontier":
-        measured += made.frontier
-    trained = [name for name in CONTROL_REGIMES if paper.name != "video" and made.runs_of(name)]
-    controls = [run for name in trained for run in made.runs_of(name)]
-    every = load_values(folder, [*measured, *controls], "scores", "accuracy")
-    values = replace(every, table={name: own for name, own in every.table.items() if name not in trained})
-    columns = list(columns_of(values.datasets, per_dataset=paper.per_dataset))
-    bounds = [load_values(folder, measured, "scores", "accuracy", reading) for reading in BOUNDS]
-    # A figure for each row and column, then for each frontier model; all by each reading of what has no value.
-    by_reading: list[list[MeasuredFigure]] = []
-    for own in (values, *bounds):
-        by_reading.append([])
-        for row in paper.rows:
-            for column, datasets in columns if row.regime in own.table else ():
-                printed = paper.published_value(row, made.scale.title, column)
-                by_reading[-1].append(own.restricted(datasets).figure(row.regime, column, printed))
-        for name in [name for name in own.table if name not in paper.regimes]:
-            by_reading[-1] += [own.restricted(datasets).figure(name, column) for column, datasets in columns]
-    figures = _with_readings(*by_reading)
-    parts = {column: values.restricted(datasets) for column, datasets in columns}
-    nothing = replace(values, table={})
-    findings: list[ClaimFinding] = []
-    for claim in _claims(made, paper, [run.regime for run in measured]):
-        for split in claim.splits or [column for column in parts if column not in SPLITS]:
-            other = parts.get(claim.against, nothing) if claim.against else None
-            findings.append(parts.get(split, nothing).finding(paper, claim, split, other))
-    control_figures, not_beaten = _controls(folder, paper, values, {name: every.table[name] for name in trained})
-    notes: list[str] = []
-    if paper.name == "frontier":  # an endpoint may not take a field that the models of this machine are sampled with
-        cards = {
-            run.regime: distinct_decodings(plan.decoding for plan in read_predictions(folder / run.file("plans")))
-            for run in (*made.runs_of("base"), *made.frontier)
-        }
-        others = [name for name in cards if name != "base"] if "base" in cards else []
-        notes = [note for name in others if (note := decoding_note(cards["base"], cards[name], ("base", name)))]
+        asked.sort(key=lambda pair: [*columns].index(pair[1]))
+    nothing = Values((), (), (), {})
+    findings = [
+        values.get(split, nothing).finding(
+            paper, claim, split, values.get(claim.against, nothing) if claim.against else None
+        )
+        for claim, split in asked
+    ]
+    controls, not_beaten = _controls(folder, paper, values, measured, trained)
     return TableFigures(
         name=paper.name,
-        columns=tuple(dict.fromkeys(figure.column for figure in figures)),
+        columns=tuple(columns),
         figures=tuple(figures),
         findings=tuple(findings),
-        prompts=tuple(_shown_prompts(folder, measured)) if paper.name == "qualitative" else (),
-        controls=tuple(control_figures),
+        prompts=tuple(_shown_prompts(folder, runs)) if paper.name == "qualitative" else (),
+        controls=tuple(controls),
         not_beaten=tuple(not_beaten),
-        notes=tuple(notes),
-        labels=_labels(made, measured, paper),
+        notes=tuple(_notes(folder, made, paper, runs)),
+        labels=_labels(made, runs, paper, [figure.regime for figure in controls]),
     )
+
+
+def _columns(folder: Path, paper: PaperTable, runs: Sequence[Run], trained: Sequence[Run]) -> dict[str, Readings]:
+    """The columns of a table: measures at horizons, the diversity and accuracy of the same prompts, or accuracies."""
+    if paper.name == "vpa":
+        goals = (row for run in runs[:1] for _, row in read_jsonl(folder / run.file("vpa")))
+        known = {row["example_id"]: ("", row["goal"]) for row in goals}
+        keys = [column.key for column in published("vpa").columns]
+        return {key: 3 * (load_values(folder, runs, "vpa", key, known=known),) for key in keys}
+    if paper.name == "diversity":
+        diverse, accurate = [], []
+        for reading in ("", *BOUNDS):
+            read = load_values(folder, runs, "diversity", "diversity", reading)
+            diverse.append(replace(read, datasets=("",) * len(read.names)))
+            known = {name: ("", cluster) for name, cluster in zip(read.names, read.clusters, strict=True)}
+            accurate.append(load_values(folder, runs, "scores", ACCURACY, reading, known))
+        return {"diversity": tuple(diverse), ACCURACY: tuple(accurate)}
+    every = load_values(folder, [*runs, *trained], "scores", ACCURACY)
+    least, most = (load_values(folder, runs, "scores", ACCURACY, reading) for reading in BOUNDS)
+    return {
+        column: (every.restricted(datasets), least.restricted(datasets), most.restricted(datasets))
+        for column, datasets in columns_of(every.datasets, per_dataset=paper.per_dataset)
+    }
 
 
 def _claims(made: ScaleRuns, paper: PaperTable, measured: Sequence[str]) -> Iterator[Claim]:
@@ -263,11 +281,18 @@ HISTORY, JUDGED_HISTORY, DIVERSITY_HISTORY = "history", "judge's history", "dive
 STEPS = "steps of GRPO"
 
 
-def _labels(made: ScaleRuns, measured: Sequence[Run], paper: PaperTable) -> dict[str, dict[str, str]]:
-    """What the judges of each run read of what was done, and with how many steps it was trained."""
+def _labels(
+    made: ScaleRuns, runs: Sequence[Run], paper: PaperTable, controls: Sequence[str]
+) -> dict[str, dict[str, str]]:
+    """What the planner of next actions, or the judge of each run, read of what was done; its steps of training."""
     settings = {stage.name: stage.settings for stage in made.stages}
     labels: dict[str, dict[str, str]] = {}
-    for run in measured:
+    if paper.name == "vpa":
+        measured = {run.regime for run in runs}
+        rows = [row for row in paper.rows if row.name in measured]
+        histories = {row.name: _history_name(settings, row.history, VPA_SAMPLES) for row in rows}
+        return {HISTORY: histories | {name: "annotated, its last step" for name in controls if name.endswith("bigram")}}
+    for run in runs:
         for kind, heading in (("scores", JUDGED_HISTORY), ("diversity", DIVERSITY_HISTORY)):
             scoring = settings.get(run.stage(kind)) if kind == "scores" or paper.name == kind else None
             if isinstance(scoring, Scoring) and not (scoring.on_world and kind == "scores"):
@@ -330,56 +355,47 @@ def load_values(
     )
 
 
-def _with_readings(
-    figures: Sequence[MeasuredFigure], least: Sequence[MeasuredFigure], most: Sequence[MeasuredFigure]
-) -> list[MeasuredFigure]:
-    """The figures with their readings, where what is missing makes a difference to any of them."""
-    if list(least) == list(most):
-        return list(figures)
-    bounds = [{(figure.regime, figure.column): figure.value for figure in side} for side in (least, most)]
-    complete = []
-    for figure in figures:
-        low, high = (side[figure.regime, figure.column] for side in bounds)
-        complete.append(replace(figure, readings=dict(zip(READINGS, (low, figure.value, high), strict=True))))
-    return complete
-
-
 def _controls(
-    folder: Path, paper: PaperTable, values: Values, trained: Mapping[str, Array]
+    folder: Path, paper: PaperTable, columns: Mapping[str, Values], measured: Sequence[str], trained: Sequence[Run]
 ) -> tuple[list[MeasuredFigure], list[str]]:
-    """Figures of the controls, and the regimes that do not beat them; none where no controls were scored.
+    """Figures of the controls, and the regimes that do not beat them; none where no controls were measured.
 
     A control and a regime are compared on the prompts that have both. Controls that were `trained` are compared with
     the regimes of RL alone.
     """
-    path = folder / CONTROLS
-    rows = [row for _, row in read_jsonl(path)] if paper.name != "video" and path.is_file() else []
-    compared: list[tuple[str, Values, list[str]]] = []  # title, values with the control's, regimes to compare
+    compared: list[tuple[str, str, Values, list[str]]] = []  # title, column, values with the control's, regimes
+    path = folder / (FLOOR_ROWS if paper.name == "vpa" else CONTROLS)
+    has_rows = paper.name not in ("video", "diversity") and path.is_file()
+    rows = [row for _, row in read_jsonl(path)] if has_rows else []
     for control in dict.fromkeys(row["control"] for row in rows):
-        known = {row["example_id"]: row["accuracy"] for row in rows if row["control"] == control}
-        indices = [index for index, name in enumerate(values.names) if known.get(name) is not None]
-        if indices:
-            both, title = values.chosen(indices), f"{CONTROL}{control}"
-            table = {**both.table, title: np.asarray([[known[name] for name in both.names]])}
-            compared.append((title, replace(both, table=table), list(values.table)))
-    rewarded = [name for name in values.table if name in paper.regimes and regime(name).rewarded]
-    for name, own in trained.items():
+        for column, values in columns.items():
+            measure = column if paper.name == "vpa" else ACCURACY
+            known = {row["example_id"]: row[measure] for row in rows if row["control"] == control}
+            both = values.chosen([index for index, name in enumerate(values.names) if known.get(name) is not None])
+            if both.names:
+                title = f"{CONTROL}{control}"
+                table = {**both.table, title: np.asarray([[known[name] for name in both.names]])}
+                compared.append((title, column, replace(both, table=table), list(measured)))
+    rewarded = [name for name in measured if name in paper.regimes and regime(name).rewarded]
+    for name in dict.fromkeys(run.regime for run in trained):
         title = f"{CONTROL}{regime(name).title}"
-        compared.append((title, replace(values, table={**values.table, title: own}), rewarded))
+        for column, values in columns.items():
+            both = replace(values, table={**values.table, title: values.table[name]})
+            compared.append((title, column, both, rewarded))
+    titles = {row.name: row.title for row in paper.rows}  # a model behind an endpoint has its own name
     figures: list[MeasuredFigure] = []
     differences: list[Difference] = []
-    titles = {name: regime(name).title for name in paper.regimes}  # a model behind an endpoint has its own name
-    for title, both, regimes in compared:
-        for column, datasets in columns_of(both.datasets, per_dataset=paper.per_dataset):
-            part = both.restricted(datasets)
-            figures.append(part.figure(title, column))
-            if column in SPLITS:
-                differences += [
-                    Difference(column, titles.get(name, name), title, ACCURACY, part.difference(name, title))
-                    for name in regimes
-                ]
+    for title, column, both, regimes in compared:
+        floor = paper.controls.get(title.removeprefix(CONTROL))
+        printed = None if floor is None else published("vpa").value("zero-shot", floor, column)
+        figures.append(both.figure(title, column, printed))
+        if column in MAIN_COLUMNS:
+            differences += [
+                Difference(column, titles.get(name, name), title, MAIN_COLUMNS[column], both.difference(name, title))
+                for name in regimes
+            ]
     sentences = [
-        f"{column}: {sentence}"
+        f"{column}: {sentence}" if column in SPLITS else sentence
         for column in dict.fromkeys(row.split for row in differences)
         for sentence in control_sentences([row for row in differences if row.split == column], digits=1)
     ]
@@ -413,89 +429,24 @@ def verdict_on(difference: Interval, claim: Claim, margin: float) -> Verdict:
     return "does not hold" if high < least else "cannot tell"
 
 
-def _diversity(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
-    """Diversity of the prompts that were compared, and the accuracy of the same prompts."""
-    runs = [run for name in paper.regimes for run in made.runs_of(name)]
-    by_reading: dict[str, list[MeasuredFigure]] = {}
-    findings: list[ClaimFinding] = []
-    for reading in ("", *BOUNDS):
-        diverse = load_values(folder, runs, "diversity", "diversity", reading)
-        known = {name: ("", cluster) for name, cluster in zip(diverse.names, diverse.clusters, strict=True)}
-        diverse = replace(diverse, datasets=("",) * len(known))
-        accurate = load_values(folder, runs, "scores", "accuracy", reading, known)
-        figures = by_reading[reading] = []
-        for row in paper.rows:
-            if row.regime in diverse.table:
-                for column, key, values in (("diversity", "diversity", diverse), ("accuracy", "coin", accurate)):
-                    printed = paper.published_value(row, made.scale.title, key)
-                    figures.append(values.figure(row.regime, column, printed))
-        sides = {"diversity": diverse, "accuracy": accurate}
-        findings = findings or [
-            sides[split].finding(paper, claim, split) for claim in _claims(made, paper, ()) for split in claim.splits
-        ]
-    complete = _with_readings(by_reading[""], *(by_reading[reading] for reading in BOUNDS))
-    labels = _labels(made, runs, paper)
-    return TableFigures(paper.name, ("diversity", "accuracy"), tuple(complete), tuple(findings), labels=labels)
-
-
-def _vpa(folder: Path, made: ScaleRuns, paper: PaperTable) -> TableFigures:
-    """Direct plans, VidAssist's and its baselines' over the same samples, beside plans without a model, and what is
-    missing in VidAssist's.
-    """
-    settings = {stage.name: stage.settings for stage in made.stages}
-    runs = {row: [replace(run, regime=row.name) for run in made.runs_of(row.regime)] for row in paper.rows}
-    every = [run for own in runs.values() for run in own]
-    known = {
-        row["example_id"]: ("", row["goal"]) for run in every[:1] for _, row in read_jsonl(folder / run.file("vpa"))
-    }
-    floors = [row for _, row in read_jsonl(folder / FLOOR_ROWS)]
-    columns = tuple(column.key for column in published("vpa").columns)
-    figures, controls, findings, differences = [], [], [], list[Difference]()
-    for column in columns:
-        values = load_values(folder, every, "vpa", column, known=known)
-        for row in paper.rows:
-            if row.name in values.table:
-                printed = paper.published_value(row, made.scale.title, column)
-                figures.append(values.figure(row.name, column, printed))
-        findings += [values.finding(paper, claim, column) for claim in paper.claims if column in claim.splits]
-        for name in dict.fromkeys(row["control"] for row in floors):
-            of = {row["example_id"]: row[column] for row in floors if row["control"] == name}
-            title = f"{CONTROL}{name}"
-            both = replace(values, table={**values.table, title: np.asarray([[of[key] for key in values.names]])})
-            printed = (
-                published("vpa").value("zero-shot", paper.controls[name], column) if name in paper.controls else None
-            )
-            controls.append(both.figure(title, column, printed))
-            if column == VPA_MAIN:
-                measure = "mAcc at T = 3"
-                differences += [
-                    Difference("", row.title, title, measure, both.difference(row.name, title))
-                    for row in paper.rows
-                    if row.name in values.table
-                ]
-    histories = {row.name: _history_name(settings, row.history, VPA_SAMPLES) for row, own in runs.items() if own}
-    histories |= {figure.regime: "annotated, its last step" for figure in controls if figure.regime.endswith("bigram")}
-    notes = []
-    for row, own in runs.items():
-        if row.method is None or not own:
-            continue
-        counts: Counter[str] = Counter()
-        unscored: Counter[str] = Counter()
+def _notes(folder: Path, made: ScaleRuns, paper: PaperTable, runs: Sequence[Run]) -> Iterator[str]:
+    """What is missing in the plans of VidAssist and its baselines, and how a frontier model was sampled otherwise."""
+    if paper.name == "frontier":  # an endpoint may not take a field that the models of this machine are sampled with
+        cards = {
+            run.regime: distinct_decodings(plan.decoding for plan in read_predictions(folder / run.file("plans")))
+            for run in (*made.runs_of("base"), *made.frontier)
+        }
+        others = [name for name in cards if name != "base"] if "base" in cards else []
+        yield from filter(None, (decoding_note(cards["base"], cards[name], ("base", name)) for name in others))
+    for row in paper.rows:
+        own = [run for run in runs if run.regime == row.name and row.method is not None]
+        counts, unscored = Counter[str](), Counter[str]()
         for run in own:
             written = read_json(manifest_of(folder / run.file("plans")))["counts"]
             unscored.update(written["untold"])
             counts.update({name: count for name, count in written.items() if isinstance(count, int)})
-        notes += [f"{row.title}: {sentence}." for sentence in count_sentences({**counts, "untold": unscored})]
-    return TableFigures(
-        name=paper.name,
-        columns=columns,
-        figures=tuple(figures),
-        findings=tuple(findings),
-        controls=tuple(controls),
-        not_beaten=tuple(control_sentences(differences, digits=1)),
-        notes=tuple(notes),
-        labels={HISTORY: histories},
-    )
+        for sentence in count_sentences({**counts, "untold": unscored}) if own else ():
+            yield f"{row.title}: {sentence}."
 
 
 def _shown_prompts(folder: Path, measured: Sequence[Run]) -> Iterable[ShownPrompt]:

@@ -45,8 +45,6 @@ _HEAD = 32
 _SHARPNESS = 16.0
 """Factor of the cosines in the softmax over the vocabulary."""
 
-Row = dict[str, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -69,8 +67,8 @@ def optimise(
     schedule: Schedule,
     advance: Advance,
     second_moment: float = 0.95,
-) -> list[Row]:
-    """Minimise `batch_losses`, one a step, with AdamW, warm-up and cosine; returns a row a step.
+) -> list[float]:
+    """Minimise `batch_losses`, one a step, with AdamW, warm-up and cosine; returns the loss of each step.
 
     `groups` are weights and their peak rate. Gradients are clipped at norm 1. Raises ComputeError where a gradient
     is not finite.
@@ -82,7 +80,7 @@ def optimise(
         weight_decay=0.05,
         fused=True,
     )
-    losses, rows, bf16 = batch_losses(), [], use_bf16(schedule.bf16)
+    losses, seen, bf16 = batch_losses(), list[float](), use_bf16(schedule.bf16)
     for step in range(schedule.steps):
         for (_, rate), group in zip(groups, optimiser.param_groups, strict=True):
             group["lr"] = rate * schedule.share(step)
@@ -92,9 +90,9 @@ def optimise(
         check_gradient(torch.nn.utils.clip_grad_norm_(every, 1.0), step + 1)
         optimiser.step()
         optimiser.zero_grad()
-        rows.append({"step": step + 1, "loss": round(loss.item(), 5)})
+        seen.append(loss.item())
         advance(1)
-    return rows
+    return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +148,6 @@ def encode_pairs(tower: VisualTower, pairs: torch.Tensor) -> torch.Tensor:
     return merged.view(len(pairs), -1, merged.shape[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class PairAccuracy:
-    """Shares of single pairs of which parts are recognised."""
-
-    parts: tuple[float, ...]
-    """In the order of a Code."""
-    whole: float
-    """All parts of the pair."""
-
-
 class Heads(torch.nn.Module):  # type: ignore[misc]
     """Logits of each part of a code from a pair's tokens."""
 
@@ -180,10 +168,10 @@ def train_attributes(
     batch: int,
     seed: int,
     advance: Advance,
-) -> tuple[Heads, list[Row]]:
+) -> tuple[Heads, list[float]]:
     """Train the tower, in place, to tell the parts of a step's code (shape, colour, border, tool, motion, tone).
 
-    Pairs of steps are drawn evenly. Returns the linear heads, one a part, and a row a step.
+    Pairs of steps are drawn evenly. Returns the linear heads, one a part, and the loss of each step.
     """
     steps = list(painter.codes)
     codes = torch.tensor([painter.codes[step] for step in steps])
@@ -200,20 +188,20 @@ def train_attributes(
             yield torch.stack([cross_entropy(p.float(), w) for p, w in zip(parts, wanted, strict=True)]).sum()
 
     tower.model.train()
-    rows = optimise([([*tower.model.parameters(), *heads.parameters()], rate)], losses, schedule, advance, 0.98)
+    seen = optimise([([*tower.model.parameters(), *heads.parameters()], rate)], losses, schedule, advance, 0.98)
     tower.model.eval()
-    return heads, rows
+    return heads, seen
 
 
-def pair_accuracy(tower: VisualTower, heads: Heads, painter: Painter, style: Style, count: int = 400) -> PairAccuracy:
-    """How often the heads recognise the parts of pairs not trained on, over `count` pairs of evenly many steps."""
+def pair_accuracy(tower: VisualTower, heads: Heads, painter: Painter, style: Style, count: int = 400) -> float:
+    """The share of `count` pairs not trained on, of evenly many steps, whose parts the heads all recognise."""
     steps = list(painter.codes)
     shown = [steps[index % len(steps)] for index in range(count)]
     codes = torch.tensor([painter.codes[step] for step in shown])
     with torch.no_grad():
         parts = heads(encode_pairs(tower, painter.pairs(shown, generator(("seen", style)), style)).flatten(1))
     right = torch.stack([logits.argmax(-1) for logits in parts], 1) == codes
-    return PairAccuracy(tuple(right.float().mean(0).tolist()), float(right.all(1).float().mean()))
+    return float(right.all(1).float().mean())
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +240,8 @@ def train_words(
     batch: int,
     seed: int,
     advance: Advance,
-) -> list[Row]:
-    """Train the tower and the merger of a video model in place; its decoder is not touched. Returns a row a step.
+) -> list[float]:
+    """Train the tower and the merger of a video model in place, not its decoder. Returns the loss of each step.
 
     The tokens of a pair regress the frozen embeddings of the step's words, and must each be nearer to their word than
     to any other of the vocabulary. Without this stage a decoder never learns to read the tokens: the first stage leaves
@@ -278,9 +266,9 @@ def train_words(
             yield distance + cross_entropy(_SHARPNESS * cosines(tokens, embeddings).flatten(0, 1), wanted.flatten())
 
     tower.model.train()
-    rows = optimise([([*tower.model.parameters()], rate)], losses, schedule, advance, 0.98)
+    seen = optimise([([*tower.model.parameters()], rate)], losses, schedule, advance, 0.98)
     tower.model.eval()
-    return rows
+    return seen
 
 
 def cosines(tokens: torch.Tensor, embeddings: torch.Tensor) -> torch.Tensor:
@@ -313,8 +301,6 @@ class TokenisedExample:
     after: list[int]
     """From the end of the history to where the answer begins."""
     answer: list[int]
-    unscored: frozenset[int] = frozenset()
-    """Places in the answer that carry no loss."""
 
 
 def freeze_tower(checkpoint: Checkpoint) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
@@ -341,8 +327,8 @@ def align_decoder(
     batch: int,
     seed: int,
     advance: Advance,
-) -> list[Row]:
-    """Train the decoder and the merger of a video model in place to plan from histories; returns a row a step.
+) -> list[float]:
+    """Train the decoder and the merger of a video model in place to plan from histories; returns the loss of each step.
 
     A history is shown as a clip, drawn anew each time, or written in a batch of every `text_share`. The merger has its
     own, lower rate, since it forgets what it has learnt at the decoder's; the tower is frozen. The decoder meets
@@ -369,11 +355,11 @@ def align_decoder(
             yield batch_loss(model, tower, painter, head, kind[start : start + batch], rng, draw)
 
     model.train()
-    rows = optimise([(decoder, rate), (merger, merger_rate)], losses, schedule, advance)
+    seen = optimise([(decoder, rate), (merger, merger_rate)], losses, schedule, advance)
     model.eval()
     for weight in tower.model.parameters():
         weight.requires_grad_(True)
-    return rows
+    return seen
 
 
 def tokenise_examples(
@@ -421,8 +407,7 @@ def batch_loss(
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     labels = torch.full_like(ids, -100)
     for index, (row, example) in enumerate(zip(rows, examples, strict=True)):
-        scored = [-100 if place in example.unscored else token for place, token in enumerate(example.answer)]
-        labels[index, len(row) - len(scored) : len(row)] = torch.tensor(scored)
+        labels[index, len(row) - len(example.answer) : len(row)] = torch.tensor(example.answer)
     # What positions need to know of a drawn clip; its pixels are encoded already.
     seconds = tower.processor.temporal_patch_size / RATE
     clips = [
