@@ -46,11 +46,11 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of src": Bound(71_900, 58_000),
+    "lines of src": Bound(71_800, 58_000),
     "files of src": Bound(368, 330),
-    "public names": Bound(1_885, 1_700),
+    "public names": Bound(1_878, 1_700),
     "imports a file": Bound(13.1, 9),
-    "classes without a method": Bound(370, 250),
+    "classes without a method": Bound(366, 250),
     "settings": Bound(426, 280),
     "comments per 100 lines": Bound(1.75, 3, rises=True),
     "modules that tests import": Bound(228, 120),
