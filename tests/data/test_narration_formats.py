@@ -380,7 +380,10 @@ def test_rolling_captions_say_each_line_once(tmp_path: Path) -> None:
 
 
 def test_the_documentation_names_every_format_and_option() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+    docs = Path(__file__).parents[2] / "docs"
+    page, reference = ((docs / name).read_text(encoding="utf-8") for name in ("data.md", "reference.md"))
     _, *formats = get_args(ReadingOptions.model_fields["format"].annotation)
-    for name in (*formats, *ReadingOptions.model_fields):
+    for name in formats:
         assert f"| `{name}` |" in page
+    for name in ReadingOptions.model_fields:
+        assert f"| `--{name.replace('_', '-')}" in reference

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
@@ -398,6 +398,7 @@ def test_whole_seconds_are_seconds_and_slow_ones_are_counted(tmp_path: Path) -> 
 
 @settings(deadline=None)
 @given(st.integers(0, 86_399_999))
+@example(262_143)  # 4 * 60 + 22.143 is a little more than 262.143
 def test_a_time_is_the_same_in_every_form(tmp_path_factory: pytest.TempPathFactory, milliseconds: int) -> None:
     time, (hours, rest) = milliseconds / 1000, divmod(milliseconds, 3_600_000)
     minutes, left = rest // 60_000, rest % 60_000 / 1000

@@ -57,7 +57,7 @@ BOUNDS = {
     "test files that touch privates": Bound(30, 40),
     "monkeypatch.setattr": Bound(126, 100),
     "lines of tests": Bound(59_350, 44_000),
-    "words of guides": Bound(39_500, 40_000),
+    "words of guides": Bound(39_600, 40_000),
 }
 
 

@@ -102,7 +102,11 @@ def times_of(item: Mapping[str, object]) -> Times:
             doubt = name if field.rank == 3 and values[role] != seconds(item[name], 2.0) else doubt
     start, end, length = values.get("start"), values.get("end"), values.get("length")
     if start is not None and end is None and length is not None:
-        end = round(start + length, 6) if is_time(start) and is_time(length) else length
+        end = length
+        if is_time(start) and is_time(length):
+            end = round(start + length, 6)
+            # Rounding must not put the end of a short caption before its start.
+            end = max(start, end) if length >= 0 else end
     if start is None and end is None:
         return Times(
             doubt=next((name for name, value in item.items() if value is not None and _is_like_time(name)), "")
