@@ -106,7 +106,7 @@ def report(
     if explained.examples:
         lines.append(f"explained: {explained.examples} examples in {result['explaining_seconds']} s")
     if without := result["without_rows"]:
-        lines.append(f"without rows beside them, so without examples: {', '.join(without)}")
+        lines.append(f"without a file of rows, so without examples: {', '.join(without)}")
     if lost := result["examples_without_rows"]:
         lines.append(f"examples without a row: {lost:,}")
     return CommandOutput(result, lines)

@@ -280,7 +280,7 @@ def plan(
     if recipe_endpoint and recipe_model is None:
         raise InputError("--recipe-endpoint goes with --recipe-model; give the planner's name there.")
     if ablations and trace:
-        raise InputError("--ablations writes a trace for each setting beside --output; leave out --trace.")
+        raise InputError("--ablations writes a trace for each setting next to --output; leave out --trace.")
     target = trace or trace_of(output)
     require_writable(output)
     require_writable(target)

@@ -116,7 +116,7 @@ class TrainingSettings(Settings):
     log_every: Positive = 1
     """Ours. Optimiser steps between two records of the metrics."""
     metrics: tuple[Metrics, ...] = ("tensorboard",)
-    """Where metrics go beside `metrics.jsonl`."""
+    """Where metrics go besides `metrics.jsonl`."""
     tracking: TrackingConfig = TrackingConfig()
     """How the run is named there."""
     bf16: bool | None = None
@@ -256,7 +256,7 @@ class RewardTrainingSettings(TrainingSettings):
 
 
 class VllmSettings(Settings):
-    """vLLM beside the trainer, an engine for each process; the paper has none, every setting is ours."""
+    """vLLM next to the trainer, an engine for each process; the paper has none, every setting is ours."""
 
     memory: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """Ours. Share of the GPU's memory for its weights and cache."""
@@ -307,7 +307,7 @@ class GRPOConfig(RewardTrainingSettings):
     """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
     counts for the mean and the spread of their group."""
     rollouts: Literal["transformers", "vllm"] = "transformers"
-    """Ours. What writes the completions: the policy itself, or vLLM beside it (docs/training.md)."""
+    """Ours. What writes the completions: the policy itself, or vLLM (docs/training.md)."""
     vllm: VllmSettings = VllmSettings()
     """With `rollouts = "vllm"`."""
 

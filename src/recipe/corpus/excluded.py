@@ -81,7 +81,7 @@ def read_excluded(path: Path, split: str = "") -> list[ExcludedVideo]:
         for line, procedure in read_rows(path, _Annotated, unknown="ignore"):
             goal = procedure.goal.strip() if isinstance(procedure.goal, str) else ""
             if not procedure.video_id and not goal:
-                problem = "the field is missing beside steps without a goal"
+                problem = "the field is missing, and the steps have no goal"
                 raise InputError.at(path, problem, "give the id of the video", line=line, field="video_id")
             if split in ("", procedure.split):
                 named = isinstance(procedure.source, str) and procedure.source

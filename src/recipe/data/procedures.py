@@ -165,7 +165,7 @@ def _read_row(path: Path | str, line: int, text: str) -> ProcedureRow:
     if row.steps is None:
         if row.history is None:
             field, other = ("history", "continuation") if row.continuation else ("steps", "goal")
-            problem = f"the field is missing beside {other}"
+            problem = f"the field is missing, and a row with '{other}' needs it"
             remedy = "give all steps of the procedure as 'steps', or those that are done as 'history'"
             raise InputError.at(path, problem, remedy, line=line, field=field)
         if row.cut >= 0 and row.cut < min(len(row.history), 1):

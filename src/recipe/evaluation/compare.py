@@ -83,7 +83,7 @@ def compare_systems(
     measure = measure_named(first.scores.measure)
     for source in (first, second):
         if source.rows is None:
-            raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
+            raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows next to their scores")
     ours, theirs = first.values, second.values
     shared = sorted(ours[0].keys() & theirs[0].keys())
     rows_of_both = (*(first.rows or ()), *(second.rows or ()))

@@ -189,7 +189,7 @@ class Measure:
             counts = (group.counts.plans, group.counts.unscored, group.counts.missing)
             judge = [scored.judge.name] if scored.judge else []
             if group.kind == "control":
-                over = f"beside {scored.system}"
+                over = f"with {scored.system}"
                 rows.append(row(group_title(group), *judge, over, *cells, *counts, kind="control"))
             else:
                 rows.append(row(scored.system, *judge, group_title(group), *cells, *counts))

@@ -94,7 +94,7 @@ class RewardService:
         if on_disk is None:
             advice = "it looks again every second"
         elif self._reopen is not None:
-            advice = "the other one is opened beside it"
+            advice = "the other one is opened, too"
         _LOG.warning("%s now holds %s; the service continues with %s: %s", self.watch.folder, held, self.served, advice)
 
     def take_over(self) -> None:

@@ -70,7 +70,7 @@ def group(body: bytes, settings: ServiceSettings) -> PromptGroup:
     history = message.history if message.history is not None else metadata.history
     for name, value in (("goal", goal), ("history", history)):
         if value is None:
-            where = "beside 'response' or in 'responses_create_params.metadata'"
+            where = "next to 'response' or in 'responses_create_params.metadata'"
             raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
     # The plan is the assistant's last message; reasoning, tool calls and their results are no part of it.
     items = [item for item in message.response.output if (item.type, item.role) == ("message", "assistant")]

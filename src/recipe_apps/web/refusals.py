@@ -15,7 +15,7 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 413  body_too_large, too_many_plans, too_many_values
 415  not_json                      the content type is another
 422  missing_field, unknown_field, invalid_field, too_many_steps, too_long, bad_clip
-422  invalid_submission            the problems stand beside the error, each with its line and field
+422  invalid_submission            the answer lists the problems, each with its line and field
 429  queue_full, too_many_readers  ask again after Retry-After seconds
 429  quota_used                    the account has had as many submissions scored as it may
 499  hung_up                       the client has gone, and nobody reads this

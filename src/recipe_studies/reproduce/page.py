@@ -138,7 +138,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 about = (
                     "Percent; plans in free words are taken for the nearest actions. A regime's own row is its plan, "
                     "which the paper does not print. VidAssist's own proposer, which assesses, too, and the model of "
-                    f"both LLM baselines is Llama-2-70B in the paper and here {scale.assessor}; beside it, a planner "
+                    f"both LLM baselines is Llama-2-70B in the paper and here {scale.assessor}; with it, a planner "
                     "proposes half. All rows are on the same samples. The column 'history' says what each row is told "
                     "of what was done: what Phi read, as in the paper, or in the oracle's rows the annotated steps, "
                     "which no published row reads. Controls look at no video."

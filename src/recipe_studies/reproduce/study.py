@@ -169,7 +169,7 @@ class Endpoints(Settings):
         for name in frontier:
             if not re.fullmatch(r"\w[\w.+-]*", name) or re.sub(r"-\d+$", "", name) in names("regimes"):
                 raise ValueError(
-                    f"{name!r} names files beside those of the regimes; take letters, digits, '.', '-', '+' or '_', "
+                    f"{name!r} cannot name the files of a model; take letters, digits, '.', '-', '+' or '_', "
                     "and no name of a regime"
                 )
         return frontier

@@ -70,8 +70,12 @@ def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> ReportSource
             rows = tuple(measure_named(scores.measure).read_rows(beside))
             judges = {row.details.get("judge", "") for row in rows} - {"", scores.judge.name} if scores.judge else set()
             if scores.judge and judges:
-                problem = f"the rows are of {listed(sorted(judges))}, and the scores beside them of {scores.judge.name}"
-                raise InputError.at(beside, problem, "keep the rows of each judge beside its own scores", field="judge")
+                problem = (
+                    f"the rows are of {listed(sorted(judges))}, and the scores next to them of {scores.judge.name}"
+                )
+                raise InputError.at(
+                    beside, problem, "keep the rows of each judge next to its own scores", field="judge"
+                )
         sources.append(ScoredFile(path, scores, file_sha256(path), rows))
 
     # One file for one system, judge and kind of measurement: a second would be a second answer to one question.
@@ -104,5 +108,5 @@ def judgements_of(source: ScoredFile) -> list[Judgement]:
     if source.scores.measure != "judge":
         raise InputError.at(source.path, f"these are scores of {source.scores.measure!r}", "give scores of a judge")
     if source.rows is None:
-        raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows beside their scores")
+        raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows next to their scores")
     return read_verdicts(rows_path(source.path))
