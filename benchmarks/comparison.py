@@ -39,6 +39,8 @@ from recipe_studies.experiments.study import BASE, COPIES, GREEDY
 
 MEAN = "mean, interval over bases"
 LEVEL = 0.05
+FEWEST = 3
+"""Bases that an interval takes; a difference over fewer is not shown beside another regime."""
 Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Rows of columns by name, of each measure."""
 Gaps = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -48,7 +50,7 @@ Gaps = Mapping[tuple[str, str], Mapping[str, Any]]
 def over_bases(values: Sequence[float]) -> Interval:
     """The mean with its 95% interval by Student's t, a value a base."""
     count = len(values)
-    if count < 3:
+    if count < FEWEST:
         return Interval(fmean(values))
     half = float(student.ppf(1 - LEVEL / 2, count - 1)) * stdev(values) / sqrt(count)
     return Interval(fmean(values), fmean(values) - half, fmean(values) + half)
@@ -89,8 +91,9 @@ def page_body(tables: Tables) -> list[dict[str, Any] | str]:
     """What a page shows of the tables of a result, which hold a measure and its differences in turns.
 
     The first has a row for each regime: its samples and greedy plans, and their gains over the base's. Over bases these
-    are means, of variants there is a column each. The second has the gains of regimes over one another, without copies.
-    A star marks what Benjamini and Hochberg's procedure keeps of all differences over bases that are shown.
+    are means, of variants there is a column each. The second has the gains of regimes over one another, without copies
+    and without gains over too few bases for an interval. A star marks what Benjamini and Hochberg's procedure keeps of
+    all differences over bases.
     """
     first, *others = list(tables)[::2]
     means = tables[first]
@@ -126,6 +129,8 @@ def page_body(tables: Tables) -> list[dict[str, Any] | str]:
         }
     for (regime, rival), row in gaps.items():
         if (regime.endswith(GREEDY) and rival.endswith(GREEDY)) or rival in (BASE, COPIES.regime):
+            continue
+        if seeds and len(row) - 1 < FEWEST:
             continue
         greedy_gap = f"{regime}{GREEDY}", f"{rival}{GREEDY}"
         rivals[f"{regime} − {rival}"] = (

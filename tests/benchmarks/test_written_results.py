@@ -141,7 +141,8 @@ def test_a_comparisons_page_shows_samples_and_greedy_plans_in_a_row(common: Modu
             "trained − base": row(0.1, 0.2, 0.3),
             "trained, greedy − base, greedy": row(-0.25, -0.25, -0.25),
             "other − base": row(0.125),
-            "trained − other": row(1.5),
+            "trained − other": row(1.5, 1.5, 1.5),
+            "other − trained": row(1.5, 1.5),
             "trained − retrieve and copy": row(0.7),
         },
         "goals": {"base": row(0.5, 0.5, 0.5)},
@@ -154,7 +155,7 @@ def test_a_comparisons_page_shows_samples_and_greedy_plans_in_a_row(common: Modu
     assert cells["trained"]["over the base's"] == "−.250 [−.250, −.250]*"
     assert cells["trained"]["over the base, goals"] == "+.400"
     assert cells["other"]["over the base"] == "+.125"
-    assert [line[:2] for line in rivals["rows"]] == [["trained − other", "+1.500"]]
+    assert [line[:2] for line in rivals["rows"]] == [["trained − other", "+1.500 [1.500, 1.500]*"]]
     variants = {name: {line: {"a": own["seed 0"]} for line, own in rows.items()} for name, rows in tables.items()}
     shown = {line[0]: line[1] for line in comparison.page_body(variants)[0]["rows"]}
     assert shown["trained"] == "+.100; greedy −.250"
