@@ -72,12 +72,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
                     raise
             with _own_sibling(target) as aside, suppress(FileNotFoundError):  # another process has moved it
                 target.replace(aside)
-        # The new name is on disk only when its folder is.
-        descriptor = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_names(target.parent)
 
 
 _PRIVATE, _PUBLIC = 0o600, 0o666
@@ -346,6 +341,15 @@ def sync(path: Path) -> None:
             if stat.S_IMODE(os.fstat(stream.fileno()).st_mode) == _PRIVATE:
                 os.fchmod(stream.fileno(), _PUBLIC & ~_UMASK)
             os.fsync(stream.fileno())
+
+
+def sync_names(folder: Path) -> None:
+    """Wait until the names of what is in a folder are on disk: a new one is only when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove(path: Path) -> None:

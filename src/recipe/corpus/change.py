@@ -32,6 +32,7 @@ from recipe.artifacts import (
     read_json,
     remove,
     require_writable,
+    sync_names,
     write_json,
 )
 from recipe.config.corpus import EncoderConfig
@@ -427,11 +428,7 @@ def _conclude(
         return result
 
     # Names of new shards have to be on disk before the manifest that names them.
-    descriptor = os.open(folder / SHARDS, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_names(folder / SHARDS)
     read = before["read"]
     if entry is not None:
         read = {**(read or {}), "changes": [*(read or {}).get("changes", []), entry]}

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from recipe.artifacts import JsonObject, file_sha256, fingerprint
+from recipe.artifacts import JsonObject, file_sha256, fingerprint, sync_names
 from recipe.errors import InputError
 from recipe.models.protocol import Answer
 from recipe.models.sampling import read_decoding
@@ -75,14 +75,12 @@ class AnswerStore:
         if len(unsafe) > _MANY:
             os.sync()
             return
-        # Their folders, too: a name is on the disk only when its folder is.
-        for path in (*unsafe, *{path.parent for path in unsafe}):
+        for path in unsafe:
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+                os.fsync(stream.fileno())
+        for folder in {path.parent for path in unsafe}:
             with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(path, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                sync_names(folder)
 
     def sha256(self, file: Path) -> str:
         """SHA-256 of a file, computed again only where its size or its time of change is another. Raises OSError."""
