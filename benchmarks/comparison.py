@@ -40,7 +40,7 @@ from recipe_studies.experiments.study import BASE, COPIES, GREEDY
 MEAN = "mean, interval over bases"
 LEVEL = 0.05
 FEWEST = 3
-"""Bases that an interval takes; a difference over fewer is not shown beside another regime."""
+"""Bases that an interval takes; gains over another regime of fewer are not shown."""
 Tables = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """Rows of columns by name, of each measure."""
 Gaps = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -242,23 +242,22 @@ def main() -> None:
         shown = table(rows, "stage" if rows is stages else "regime", title=title)
         print("", shown["title"], *("  ".join(cells) for cells in [shown["columns"], *shown["rows"]]), sep="\n")
     values: dict[str, Any] = tables | {"stages": stages}
+    body = page_body(tables)
     if earlier is not None:
         values = earlier["values"] | tables
+        seeds = [column for column in next(iter(earlier["values"][next(iter(tables))].values())) if column != MEAN]
+        body.append(f"{', '.join(seeds)}: commit {earlier['commit']}, {earlier['machine']}.")
     elif first.opening is not None:
         main = first.main_metric()
         values |= {"opening": to_json(first.opening), "curves": curves_hash(first)}
         values["scores"] = to_json([replace(row, metrics={main: row.metrics[main]}) for row in first.scores])
         values["differences"] = to_json([row for row in first.differences if row.metric == main])
-    earlier_note = []
-    if earlier is not None:
-        seeds = [column for column in next(iter(earlier["values"][next(iter(tables))].values())) if column != MEAN]
-        earlier_note = [f"{', '.join(seeds)}: commit {earlier['commit']}, {earlier['machine']}."]
     write_result(
         asked.json,
         values,
         title=asked.title or f"The demo with {asked.seeds} seeds",
         guide="studies.md",
-        body=[*page_body(tables), *earlier_note],
+        body=body,
         partial=asked.quick,
     )
 

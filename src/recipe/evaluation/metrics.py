@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle
 
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, GREY, PURPLE, SPARE, VERMILION
-from recipe.report.elements import Cell, Table, headings, row
-from recipe.report.numbers import format_signed
+from recipe.report.elements import Cell, Table, difference_text, headings, row
 from recipe.stats import Interval
 
 METRICS: dict[str, str] = {
@@ -130,18 +129,6 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
 def is_beaten(value: Interval) -> bool:
     """Whether a control is beaten: system minus control is clear of 0 and above it; not where that cannot be told."""
     return value.sign == 1
-
-
-def difference_text(value: Interval, digits: int = 3) -> str:
-    """A difference with its bounds, or with the reason why it has none.
-
-    >>> difference_text(Interval(-0.25, -0.5, 0.0)), difference_text(Interval(0.1, reason="one goal"), 1)
-    ('−0.250 [−0.500, 0.000]', '+0.1 (no interval: one goal)')
-    """
-    bounds = f" (no interval: {value.reason})" if value.reason else ""
-    if value.low is not None and value.high is not None:
-        bounds = f" [{format_signed(value.low, digits)}, {format_signed(value.high, digits)}]"
-    return format_signed(value.mean, digits) + bounds
 
 
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:

@@ -102,6 +102,18 @@ class Cell(NamedTuple):
         return form(100 * number if self.percent else number, 1 if self.digits is None else self.digits)
 
 
+def difference_text(value: Interval, digits: int = 3) -> str:
+    """A difference with its bounds, or with the reason why it has none.
+
+    >>> difference_text(Interval(-0.25, -0.5, 0.0)), difference_text(Interval(0.1, reason="one goal"), 1)
+    ('−0.250 [−0.500, 0.000]', '+0.1 (no interval: one goal)')
+    """
+    bounds = f" (no interval: {value.reason})" if value.reason else ""
+    if value.low is not None and value.high is not None:
+        bounds = f" [{format_signed(value.low, digits)}, {format_signed(value.high, digits)}]"
+    return format_signed(value.mean, digits) + bounds
+
+
 class TableRow(NamedTuple):
     """A row of a table."""
 

@@ -24,7 +24,7 @@ from recipe.errors import ComputeError, InputError
 from recipe.models.checkpoints import Checkpoint, decode_completions, thought_opening
 from recipe.models.decoding import token_log_likelihood
 from recipe.plan_text import Completion
-from recipe.report.numbers import format_signed
+from recipe.report.elements import difference_text
 from recipe.reward.scorer import Scorer, Steps, or_none, score_plans
 from recipe.stats import Interval, paired_interval
 from recipe.training import ranks
@@ -183,11 +183,6 @@ class Validation:
             ]
         else:
             gain = self.gain(best) or Interval(self._value(best) - self._value(base))
-            between = ""
-            if gain.low is not None and gain.high is not None:
-                between = f" [{format_signed(gain.low, 3)}, {format_signed(gain.high, 3)}]"
-            if not between and gain.reason:
-                between = f" (no interval: {gain.reason})"
             # The gain is of the step that was chosen for its gain: the interval is of the prompts and leaves that
             # choice out.
             noise = "" if gain.sign == 1 else " This gain is within the noise of the prompts."
@@ -195,7 +190,7 @@ class Validation:
                 noise = " Whether this gain is more than the noise of the prompts cannot be told."
             sentences = [
                 f"{self._unit.capitalize()} {best['step']} was best {prompts}: {name} {self._value(best):.3f}, "
-                f"the base {self._value(base):.3f}, difference {format_signed(gain.mean, 3)}{between}; "
+                f"the base {self._value(base):.3f}, difference {difference_text(gain)}; "
                 f"model/ holds its weights.{noise}"
             ]
         if (end := self.rows[-1]["step"]) < last and self.stopped:

@@ -102,7 +102,7 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Command
         from recipe_studies.experiments.preflight import check_experiment
 
         findings, stages = check_experiment(config, run_dir, data)
-    is_ready = all(finding.state != "missing" for finding in findings)
+    is_ready = bool(stages)  # there are none where an input is missing
     lines = [*console.finding_lines(findings)]
     lines += [f"{'done' if done else 'to do':<8} {name}" for name, done in stages.items()]
     if stages:

@@ -6,7 +6,8 @@ from statistics import fmean
 from typing import Any
 
 from recipe.errors import listed
-from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences, difference_text, is_beaten
+from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences, is_beaten
+from recipe.report.elements import difference_text
 from recipe.report.numbers import format_signed
 from recipe.stats import Interval
 from recipe_studies.experiments.results import KEPT, NAMES, SPLITS, Results
@@ -121,9 +122,8 @@ def _taught(results: Results) -> tuple[str, ...]:
 
     def against(regime: str, baseline: str) -> tuple[set[int | None], str]:
         pair = gains[regime, baseline], gains[f"{regime}{GREEDY}", f"{baseline}{GREEDY}"]
-        return {
-            own.sign for own in pair
-        }, f"samples {difference_text(pair[0])}, greedy plans {difference_text(pair[1])}"
+        samples, greedy = map(difference_text, pair)
+        return {own.sign for own in pair}, f"samples {samples}, greedy plans {greedy}"
 
     sentences = []
     rivals = SIMPLER | {own: "Let R0 choose among plans instead." for _, own in gains if own.endswith(R0_CHOICE)}

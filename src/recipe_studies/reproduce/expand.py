@@ -516,8 +516,8 @@ def _add_scored_plans(
     is_local = not isinstance(sampled.model, EndpointModel)
     stages.add(f"plans-{run.name}", sample, sampled, (plans.file,), reads, gpu=is_local, folder=folder)
     judged = measures.Scoring(plans.file, f"scores/{run.name}.jsonl", scored, study.on_world, judge)
-    is_local, reads = judge is None and not study.on_world, [plans.file, PROMPTS]
-    stages.add(f"scores-{run.name}", measures.score, judged, (judged.output,), reads, gpu=is_local, folder=folder)
+    uses_encoder, reads = judge is None and not study.on_world, [plans.file, PROMPTS]
+    stages.add(f"scores-{run.name}", measures.score, judged, (judged.output,), reads, gpu=uses_encoder, folder=folder)
 
 
 def _add_measures(

@@ -15,13 +15,14 @@ from recipe.artifacts import read_json, read_jsonl
 from recipe.data.examples import read_examples
 from recipe.data.roles import TITLES, role_of
 from recipe.errors import ComputeError
-from recipe.evaluation.metrics import CONTROL, Difference, control_sentences, difference_text
+from recipe.evaluation.metrics import CONTROL, Difference, control_sentences
 from recipe.evaluation.published import published
 from recipe.evaluation.scores import READINGS
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.models.sampling import decoding_note, distinct_decodings
 from recipe.planning.prediction_files import read_predictions
 from recipe.planning.vidassist.trace import count_sentences, manifest_of
+from recipe.report.elements import difference_text
 from recipe.stats import LEVEL, Interval, seeded_interval, video_of
 from recipe_studies.experiments.results import ShownPlan, ShownPrompt
 from recipe_studies.reproduce.data import PROMPTS
