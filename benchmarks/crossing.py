@@ -1,23 +1,28 @@
 """Verify or label: what the same corpus is worth to either, by how near its narrations are to lists of steps.
 
-    python benchmarks/crossing.py RUNS [--seeds 3] [--cleaned 0 0.3 0.6 1] [--set KEY=VALUE] [--controls RUNS]
+    python benchmarks/crossing.py RUNS [--seeds 0 1 2] [--cleaned 0 0.3 0.6 1] [--set KEY=VALUE] [--controls RUNS]
+                                  [--earlier RESULT.json]
 
 `configs/crossing.toml` runs for each seed, which is a base with data and errors of its own, and for each value of
 `source.clean`, in RUNS/clean-VALUE-seed-SEED; finished runs are kept. Those of `configs/controls.toml`, where
---controls names their folder, hold what such runs at 0 have, and stand in their place.
+--controls names their folder, hold what such runs at 0 have, and stand in their place. --earlier names a result of the
+same study with other seeds: its bases stand in the new one, with their commit and machine.
 Means over bases with 95% intervals by Student's t; a base's value is its mean over prompts. Differences are of a base's
 own means. The corpora are told apart by the share of lines that are a step of the goal as an annotator writes it.
 """
 
 import argparse
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from math import sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import matplotlib as mpl
 from common import ROOT, add_json, figure, gain, picture, table, write_result
-from comparison import over_bases
+from comparison import LEVEL, over_bases
+from scipy.stats import t as student
 
 from recipe.artifacts import atomic_path, fingerprint, read_jsonl, to_json
 from recipe.progress import SILENT
@@ -69,6 +74,24 @@ def tables_of(split: str, means: Mapping[str, Any], differences: Mapping[str, An
     return [table(rows, "plans", split), *([table(gaps, "verify − label")] * first)]
 
 
+def with_earlier(earlier: Mapping[str, Any] | None, bases: int, values: Sequence[float]) -> Interval:
+    """The mean with its 95% interval over the bases of an earlier interval and those of `values`.
+
+    The earlier bases' own values are not needed: their mean and the width of their interval give their sum and their
+    sum of squares.
+    """
+    if earlier is None:
+        return over_bases(values)
+    error = (earlier["high"] - earlier["low"]) / 2 / float(student.ppf(1 - LEVEL / 2, bases - 1))
+    count = bases + len(values)
+    mean = (bases * earlier["mean"] + sum(values)) / count
+    # Deviations from the common mean: those within the earlier bases, of their mean, and of each new base.
+    squares = bases * (bases - 1) * error**2 + bases * (earlier["mean"] - mean) ** 2
+    squares += sum((value - mean) ** 2 for value in values)
+    half = float(student.ppf(1 - LEVEL / 2, count - 1)) * sqrt(squares / (count - 1) / count)
+    return Interval(mean, mean - half, mean + half)
+
+
 def plain_lines(run: Path) -> float:
     """The share of the narrations' lines that are a step of their goal as an annotator writes it."""
     world, plain = load_world(), []
@@ -104,20 +127,23 @@ def main() -> None:
     """Run what is missing, print the tables and write them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--cleaned", type=float, nargs="+", default=[0, 0.3, 0.6, 1])
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--title", default="Verify or label", help="of the result")
     parser.add_argument("--controls", type=Path, help="runs of configs/controls.toml")
+    parser.add_argument("--earlier", type=Path, metavar="RESULT.json")
     parser.add_argument("--figure", type=Path, help="an SVG")
     parser.add_argument("--quick", action="store_true", help="a fraction of the work, which proves nothing")
     add_json(parser, "studies-crossing")
     asked = parser.parse_args()
+    earlier = json.loads(asked.earlier.read_text(encoding="utf-8")) if asked.earlier else None
+    before = len(earlier["values"]["seeds"]) if earlier else 0
     shares: dict[float, float] = {}
     studies: dict[float, list[Results]] = {}
     for cleaned in sorted(asked.cleaned):
         plain = []
-        for seed in range(asked.seeds):
+        for seed in asked.seeds:
             run = asked.runs / f"clean-{cleaned:g}-seed-{seed}"
             if cleaned == 0 and asked.controls is not None:
                 run = asked.controls / f"seed-{seed}"
@@ -128,36 +154,65 @@ def main() -> None:
             plain.append(plain_lines(run))
             print(f"{cleaned:g}, seed {seed}: {run / 'report.html'}", flush=True)
         shares[cleaned] = fmean(plain)
-    values: dict[str, Any] = {"plain lines": shares}
+        if earlier:
+            own_share = earlier["values"]["plain lines"][f"{cleaned:g}"]
+            shares[cleaned] = (before * own_share + sum(plain)) / (before + len(plain))
+    seeds = [*(earlier["values"]["seeds"] if earlier else []), *asked.seeds]
+    if earlier and {float(share) for share in earlier["values"]["plain lines"]} != {*shares}:
+        parser.error(f"{asked.earlier} has other shares than --cleaned {asked.cleaned}")
+    if len({*seeds}) < len(seeds):
+        parser.error(f"{asked.earlier} holds one of the seeds {asked.seeds}: give others")
+    values: dict[str, Any] = {
+        "seeds": seeds,
+        "plain lines": {f"{cleaned:g}": share for cleaned, share in shares.items()},
+    }
     body: list[Any] = [
         "Exact validity of plans. A column is a corpus, named by the share of its lines that are plain steps; "
-        f"{asked.seeds} bases, 95% intervals over bases. No setting was chosen on these goals."
+        f"{len(seeds)} bases, 95% intervals over bases. No setting was chosen on these goals."
     ]
     for split in studies[min(studies)][0].splits():
         own = {cleaned: [means(results, split) for results in runs] for cleaned, runs in studies.items()}
         where = "" if split == "test_cuts" else f", {SPLITS.get(split, split)}"
-        named = {f"{shares[cleaned]:.0%}{where}": runs for cleaned, runs in own.items()}
+        name = SPLITS.get(split, split)
+        columns = {cleaned: f"{shares[cleaned]:.0%}{where}" for cleaned in own}
+
+        def over(kind: str, row: str, number: int, cells: Sequence[float], name: str = name) -> Interval:
+            """The mean over all bases of a cell: of the earlier result the column in the same place."""
+            cell = [*earlier["values"][name][kind][row].values()][number] if earlier else None
+            return with_earlier(cell, before, cells)
+
         rows = {
-            regime: {column: over_bases([run[regime] for run in runs]) for column, runs in named.items()}
+            regime: {
+                columns[cleaned]: over("means", regime, number, [run[regime] for run in runs])
+                for number, (cleaned, runs) in enumerate(own.items())
+            }
             for regime in REGIMES
         }
         gaps = {
             f"{verified} − {labelled}": {
-                column: over_bases([run[verified] - run[labelled] for run in runs]) for column, runs in named.items()
+                columns[cleaned]: over(
+                    "differences",
+                    f"{verified} − {labelled}",
+                    number,
+                    [run[verified] - run[labelled] for run in runs],
+                )
+                for number, (cleaned, runs) in enumerate(own.items())
             }
             for verified in VERIFIED
             for labelled in LABELLED
         }
-        name = SPLITS.get(split, split)
         values[name] = {"means": rows, "differences": gaps}
         body += tables_of(name, rows, gaps)
         if split == "test_cuts" and asked.figure is not None:
             drawn = {
-                shares[cleaned]: {regime: over_bases([run[regime] for run in runs]) for regime in DRAWN}
-                for cleaned, runs in own.items()
+                shares[cleaned]: {regime: rows[regime][column] for regime in DRAWN}
+                for cleaned, column in columns.items()
             }
             values["curves"] = draw(drawn, asked.figure)
             body[1:1] = picture(asked.figure, "Exact validity against the share of plain lines in the corpus")
+    if earlier:
+        own_seeds = ", ".join(map(str, earlier["values"]["seeds"]))
+        body.append(f"Seeds {own_seeds}: commit {earlier['commit']}, {earlier['machine']}.")
     for part in body:
         if isinstance(part, dict) and "columns" in part:
             print(

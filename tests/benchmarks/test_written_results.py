@@ -9,7 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from recipe.artifacts import to_json
 from recipe.stats import Interval
 
 ROOT = Path(__file__).parents[2]
@@ -195,3 +198,15 @@ def test_seeds_of_an_earlier_result_are_joined_once(common: ModuleType) -> None:
         comparison.joined(shown, {"score": {"base": {"seed 1": "0.200, 3.0 steps"}}})
     with pytest.raises(ValueError, match="the earlier result holds"):
         comparison.joined(shown, {"f1": {}})
+
+
+def test_an_interval_over_bases_grows_without_the_values_of_earlier_ones(common: ModuleType) -> None:
+    crossing, comparison = (importlib.import_module(name) for name in ("crossing", "comparison"))
+
+    @given(*(st.lists(st.floats(0, 1), min_size=least, max_size=6) for least in (3, 1)))
+    def check(earlier: list[float], new: list[float]) -> None:
+        grown = crossing.with_earlier(to_json(comparison.over_bases(earlier)), len(earlier), new)
+        expected = comparison.over_bases([*earlier, *new])
+        assert [grown.mean, grown.low, grown.high] == pytest.approx([expected.mean, expected.low, expected.high])
+
+    check()
