@@ -65,6 +65,8 @@ _UNDEFINED = 0.01
 """Share of resamples without variation up to which they are left out; with more there is no interval."""
 _BOOTSTRAPPED = 10
 """Clusters from which the bootstrap alone bounds a statistic."""
+# Johnson adds m3 / (6 n s^2) + m3 / (3 s^4) (x - mu)^2 to the mean of n values, m3 being their third moment. At an end
+# of the interval (x - mu)^2 is z^2 s^2 / n: (1 + 2 z^2) / 6 times the third moment of the mean over its variance.
 _LEAN = (1 + 2 * NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2) / 6
 """Third moments over variances by which Johnson's t interval reaches further on the side of the longer tail."""
 _LEANING = 6
@@ -138,6 +140,7 @@ class _Clustered(NamedTuple):
         """Variance of the mean from the means without one cluster each [rows]."""
         # Leaving a cluster out moves the mean by its residual over the share of the values that stay.
         moved = self._residuals() / (1 - self.shares)
+        # (n - 1) / n * sum of (mean without i - mean)^2.
         return np.asarray((1 - 1 / len(self.sizes)) * np.square(moved).sum(axis=1), dtype=np.float64)
 
     def skewness(self) -> Array:
@@ -148,6 +151,7 @@ class _Clustered(NamedTuple):
 
     def freedom(self) -> float:
         """Satterthwaite's degrees of freedom of the variance: clusters less one where all are of one size."""
+        # (tr G)^2 / tr(G^2), G being the quadratic form of the squared residuals of means with variances 1 / share.
         squares, cubes = (float((self.shares**power).sum()) for power in (2, 3))
         return (1 - squares) ** 2 / (squares - 2 * cubes + squares**2)
 
@@ -210,7 +214,7 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
         # Sums and sizes are drawn together: a mean over clusters of different sizes is a ratio of both.
         totals = resampled_totals(np.concatenate([group.sums, group.sizes[None]]).T, seed, stream)
         drawn = drawn + totals[:, :-1] / totals[:, -1:] / len(groups)
-    half = student * np.sqrt(variance)
+    half = student * np.sqrt(variance)  # t interval: mean +- t s
     for index, row in enumerate(rows):
         low, high = np.quantile(drawn[:, index], (tails[index], 1 - tails[index]))
         least = intervals[row].mean - half[index] + min(lean[index], 0)
@@ -472,6 +476,7 @@ def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
     sizes = [min(_BLOCK, FLIPS - start) for start in range(0, FLIPS, _BLOCK)]
     drawn = ((1 - 2 * rng.integers(0, 2, size=(size, len(moved)))) @ moved for size in sizes)
     as_far = sum(int((np.abs(total) >= reach).sum()) for total in drawn)
+    # The observed signs are one of the flips (Phipson and Smyth), so that p is never 0.
     return (1 + as_far) / (1 + FLIPS), False
 
 
@@ -521,6 +526,7 @@ def krippendorff_alpha(
     if len(values) == 1:
         return Reliability(None, f"every rating is {values[0]:g}, so that agreement beyond chance is not defined")
     columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
+    # Sums over units are all that alpha needs, so that a resample of units is a sum of their columns.
     value = float(_alphas(columns.sum(axis=0)[None], level)[0])
     names, cluster = np.unique(labels, return_inverse=True)
     by_cluster = np.zeros((len(names), columns.shape[1]))
@@ -602,6 +608,7 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
     total = weights.sum(axis=1, keepdims=True)
     x -= (weights * x).sum(axis=1, keepdims=True) / total
     y -= (weights * y).sum(axis=1, keepdims=True) / total
+    # Spearman's rho: Pearson's correlation of the mid-ranks.
     spread = np.sqrt((weights * x**2).sum(axis=1) * (weights * y**2).sum(axis=1))
     shared = (weights * x * y).sum(axis=1)
     correlations: Array = np.divide(shared, spread, out=np.full(len(weights), np.nan), where=spread > 1e-9)
@@ -610,6 +617,7 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
 
 def _ranks(values: Array, weights: Array) -> Array:
     """Mid-ranks of each plan [draws, plans] when plan j is there weights[., j] times."""
+    # The mid-rank of a value is the number of smaller ones and half of the equal ones; a constant off is no matter.
     distinct, value_of = np.unique(values, return_inverse=True)
     members = np.zeros((len(values), len(distinct)))
     members[np.arange(len(values)), value_of] = 1

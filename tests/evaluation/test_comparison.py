@@ -14,7 +14,7 @@ from scipy.stats import permutation_test
 
 from recipe import stats
 from recipe.errors import ComputeError
-from recipe.stats import adjusted, compare, macro_interval
+from recipe.stats import adjusted, compare
 
 percents = st.integers(0, 30).map(lambda total: total / 0.3)
 rows = st.lists(
@@ -120,13 +120,9 @@ def null(rng: np.random.Generator, videos: int) -> float:
 
 @pytest.mark.parametrize(
     ("videos", "trials", "slack"),
-    [(9, 600, 0.05), (30, 150, 0.1), *(pytest.param(n, 4000, 0.02, marks=pytest.mark.slow) for n in (9, 20, 100))],
+    [(9, 400, 0.06), (30, 150, 0.1), *(pytest.param(n, 4000, 0.02, marks=pytest.mark.slow) for n in (9, 20, 100))],
 )
-def test_p_is_uniform_where_the_systems_are_alike(
-    videos: int, trials: int, slack: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stats, "macro_interval", lambda values, *_: macro_interval([0.0], ["a"], ["u"]))
-    monkeypatch.setattr(stats, "FLIPS", 999)
+def test_p_is_uniform_where_the_systems_are_alike(videos: int, trials: int, slack: float) -> None:
     rng = np.random.default_rng(videos)
     found = np.array([null(rng, videos) for _ in range(trials)])
     for level in (0.05, 0.25, 0.5, 0.75):

@@ -1,25 +1,37 @@
-"""Procedural diversity: its arithmetic by hand, what is asked, and that no order of anything changes it."""
+"""Procedural diversity: its arithmetic by hand, what is asked, that no order changes it, and its proxy judge."""
 
 import random
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recipe.artifacts import read_jsonl, write_jsonl
+pytest.importorskip("scipy")
+from recipe.config import EncoderConfig
+from recipe.corpus.encoders import open_encoder
 from recipe.errors import ComputeError, InputError
-from recipe.evaluation.diversity.judges import DiversityRating, Question
+from recipe.evaluation.diversity.judges import (
+    CAP,
+    DiversityRating,
+    ProxyDiversityJudge,
+    Question,
+    difference,
+    nearest_level,
+)
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, chosen_prompts, distinct_steps, sampled_plans
 from recipe.evaluation.diversity.scores import DiversityMeasure, PlanPair, compare_plans, pair_rows, prompt_diversity
+from recipe.evaluation.matching import CosineScale, Likeness
 from recipe.evaluation.measures import summarise
-from recipe.evaluation.scores import JudgeIdentity, Scores, read_rows, read_scores, write_rows, write_scores
+from recipe.evaluation.scores import JudgeIdentity, Scores
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.types import Example
+from recipe.world.examples import draw_examples
+from recipe.world.load import load_world
 
 IDENTITY = JudgeIdentity("fake", "proxy")
 
@@ -41,14 +53,14 @@ class FakeJudge:
         ]
 
 
-def example(number: int = 0, goal: str = "tea") -> Example:
-    return Example(f"e{number}", "s", f"v{number}", f"{goal}", ("boil",), ("pour",), 1)
+def example(number: int = 0) -> Example:
+    return Example(f"e{number}", "s", f"v{number}", "tea", ("boil",), ("pour",), 1)
 
 
-def sampled(plans: Sequence[Sequence[str]], number: int = 0) -> PromptSamples:
-    return PromptSamples(
-        example(number), tuple(range(len(plans))), tuple(tuple(distinct_steps(plan).values()) for plan in plans)
-    )
+def sampled(plans: Sequence[Sequence[str]], of: int | Example = 0) -> PromptSamples:
+    """The samples of an example, or of the one with a number."""
+    shown = tuple(tuple(distinct_steps(plan).values()) for plan in plans)
+    return PromptSamples(example(of) if isinstance(of, int) else of, tuple(range(len(plans))), shown)
 
 
 def by_size(first: tuple[str, ...], second: tuple[str, ...]) -> float:
@@ -69,19 +81,14 @@ def steps(count: int) -> list[str]:
 
 
 def test_ten_samples_are_forty_five_pairs_and_their_mean_is_by_hand() -> None:
-    plans = [steps(size) for size in range(1, 11)]
     judge = FakeJudge(by_size)
-    pairs = compare_plans(judge, [sampled(plans)], order_check=0)
-    assert len(pairs) == len(judge.asked) == 45
+    pairs = compare_plans(judge, [sampled([steps(size) for size in range(1, 11)])], order_check=0)
     assert [(pair.first, pair.second) for pair in pairs] == list(combinations(range(10), 2))
-    # 9 pairs of samples differ by 1 in size, 8 by 2, ... 1 by 9; the level is the difference modulo 5, over 4.
-    expected = sum(count * LEVELS[size % 5] for size, count in zip(range(1, 10), range(9, 0, -1), strict=True)) / 45
-    assert expected == pytest.approx((9 * 0.25 + 8 * 0.5 + 7 * 0.75 + 6 + 4 * 0.25 + 3 * 0.5 + 2 * 0.75 + 1) / 45)
     found = diversity(pairs)
-    assert mean(found) == pytest.approx(expected)
+    # 9 pairs of samples differ by 1 in size, 8 by 2, ... 1 by 9; the level is the difference modulo 5, over 4.
+    assert mean(found) == pytest.approx((9 * 0.25 + 8 * 0.5 + 7 * 0.75 + 6 + 4 * 0.25 + 3 * 0.5 + 2 * 0.75 + 1) / 45)
     assert found.extras["levels"] == {"0": 5, "0.25": 13, "0.5": 11, "0.75": 9, "1": 7}
-    assert [found.extras[name] for name in ("pairs", "unscored_pairs", "order_pairs")] == [45, 0, 0]
-    assert found.overall.counts.plans == 1
+    assert (len(judge.asked), found.extras["pairs"], found.overall.counts.plans) == (45, 45, 1)
 
 
 PLANS = st.lists(
@@ -229,40 +236,80 @@ def test_long_and_odd_plans_are_cut_to_what_is_shown() -> None:
     [prompt] = sampled_plans([example()], predictions, samples=4).prompts
     assert [len(plan) for plan in prompt.plans] == [1, 100, 0, 2]
     assert max(len(step) for plan in prompt.plans for step in plan) <= 500
-    pairs = compare_plans(FakeJudge(lambda first, second: 1.0), [prompt])
-    assert [pair.score for pair in pairs] == [1, 0, 1, 0, 1, 0]
 
 
-def test_scores_and_pairs_are_files(tmp_path: Path) -> None:
-    prompts = [sampled([steps(1), steps(2), steps(6), []], number) for number in range(3)]
-    pairs = compare_plans(FakeJudge(by_size), prompts, order_check=1)
-    found = diversity(pairs, [example(number) for number in range(3)])
-    write_scores(tmp_path / "d.json", found)
-    assert read_scores(tmp_path / "d.json") == found
-    assert write_rows(tmp_path / "d.rows.jsonl", pair_rows(pairs)) == 18
-    rows = [row for _, row in read_jsonl(tmp_path / "d.rows.jsonl")]
-    assert (rows[1]["example_id"], rows[1]["sample"], rows[1]["metrics"]) == ("e0", 0, {"diversity": 0.0})
-    assert [rows[1]["details"][name] for name in ("second", "level", "other_way")] == [2, 0.0, 0.0]
-    assert fmean(row["metrics"]["diversity"] for row in rows) == mean(found)
-    assert read_rows(tmp_path / "d.rows.jsonl") == pair_rows(pairs)
+LETTERS = "abcdef"
+SPELT = st.lists(st.sampled_from(LETTERS), min_size=1, max_size=5, unique=True)
+
+
+def letters(texts: Sequence[str]) -> np.ndarray:
+    return np.eye(len(LETTERS), dtype=np.float32)[[LETTERS.index(text) for text in texts]]
+
+
+def apart(first: Sequence[str], second: Sequence[str]) -> float:
+    return difference(first, second, Likeness(letters, CosineScale(0.1, 0.9), LETTERS))
 
 
 @pytest.mark.parametrize(
-    "bad",
+    ("first", "second", "expected"),
     [
-        {"sample": -1},
-        {"metrics": {"diversity": "b"}},
-        {"metrics": {"diversity": True}},
-        {"metrics": {}},
-        {"metrics": [1]},
-        {"unscored": 1},
-        {"details": 1},
-        {"extra": 1},
-        {"example_id": ""},
+        ("abc", "abc", 0),
+        ("ab", "ba", 0.25),
+        ("abcd", "dcba", 0.375),
+        ("ab", "cd", 1),
+        ("ab", "ac", 0.5),
+        ("a", "abc", 0.5),
     ],
 )
-def test_rows_of_another_form_are_located(tmp_path: Path, bad: dict[str, object]) -> None:
-    row = {"example_id": "e", "sample": 0, "metrics": {"diversity": 0.5}} | bad
-    write_jsonl(tmp_path / "rows.jsonl", [row])
-    with pytest.raises(InputError, match=r"rows.jsonl, line 1"):
-        read_rows(tmp_path / "rows.jsonl")
+def test_the_proxy_by_hand(first: str, second: str, expected: float) -> None:
+    assert apart(first, second) == pytest.approx(expected)
+
+
+@given(SPELT, SPELT)
+def test_the_proxy_is_symmetric_and_nought_for_equal_plans_only(first: list[str], second: list[str]) -> None:
+    assert apart(first, second) == pytest.approx(apart(second, first))
+    assert 0 <= apart(first, second) <= 1
+    assert (apart(first, second) < 1e-9) == (first == second)
+
+
+@given(st.floats(0, 1))
+def test_the_nearest_level_is_at_most_an_eighth_away(value: float) -> None:
+    assert abs(nearest_level(value) - value) <= 0.125 + 1e-9
+
+
+@pytest.fixture(scope="module")
+def judge() -> ProxyDiversityJudge:
+    return ProxyDiversityJudge(open_encoder(EncoderConfig(name="hash:512")).encode, "hash:512")
+
+
+@pytest.fixture(scope="module")
+def examples() -> list[Example]:
+    return draw_examples(load_world(), "train", 12, seed=5)
+
+
+def measured(judge: ProxyDiversityJudge, prompts: Sequence[PromptSamples]) -> dict[str, float]:
+    return prompt_diversity(compare_plans(judge, prompts, order_check=0))
+
+
+def test_plans_for_other_goals_are_capped(judge: ProxyDiversityJudge, examples: list[Example]) -> None:
+    foreign = {one.example_id: [other.continuation for other in examples if other.goal != one.goal] for one in examples}
+    found = measured(judge, [sampled(foreign[one.example_id][:6], one) for one in examples])
+    assert fmean(found.values()) <= CAP + 0.05  # the threshold lets 5% of other goals pass
+    copies = measured(judge, [sampled([one.history, (*one.history, one.continuation[0])], one) for one in examples])
+    assert all(value <= CAP for value in copies.values())
+
+
+def test_other_orders_differ_less_than_other_steps(judge: ProxyDiversityJudge, examples: list[Example]) -> None:
+    rng = random.Random(0)
+    shuffled = [
+        sampled([rng.sample(one.continuation, len(one.continuation)) for _ in range(6)], one) for one in examples
+    ]
+    assert 0 < fmean(measured(judge, shuffled).values()) < 0.5
+
+
+def test_a_question_gets_the_same_answer_in_any_company(judge: ProxyDiversityJudge, examples: list[Example]) -> None:
+    questions = [Question(one, one.continuation, one.continuation[::-1]) for one in examples]
+    together = judge.compare(questions)
+    assert together == [found for one in questions for found in judge.compare([one])]
+    backwards = [one._replace(first=one.second, second=one.first) for one in questions]
+    assert judge.compare(backwards) == together

@@ -1,7 +1,6 @@
 """`recipe evaluate histories`: histories of Phi's against annotated ones, by hand, by property, and refused."""
 
 import itertools
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 from tests.conftest import Recipe
 
+from recipe.artifacts import read_json
 from recipe.data.examples import write_examples
 from recipe.data.histories import History, write_histories
 from recipe.types import Example
@@ -45,7 +45,7 @@ class Compared:
 
     def __call__(self, histories: dict[str, Sequence[str]], examples: Sequence[Example] = EXAMPLES) -> dict[str, Any]:
         printed = self.recipe.json(*self.files(histories, examples, 3.0), "--output", self.folder / "scores.json")
-        assert printed == json.loads((self.folder / "scores.json").read_text())
+        assert printed == read_json(self.folder / "scores.json")
         return dict(printed["measures"])
 
 

@@ -24,6 +24,11 @@ Asked = Callable[[str, int, SamplingConfig], str | Refusal]
 """The prediction's first step, the sample and the sampling, to the answer."""
 
 
+def data_of(chat: Chat) -> Any:
+    """What a judge is shown of a plan."""
+    return json.loads(chat[-1]["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
+
+
 class Scripted(Engine):
     """An engine that answers as it is told to, and notes what it was asked."""
 
@@ -43,9 +48,7 @@ class Scripted(Engine):
         return found
 
     def one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
-        [*_, text] = chat
-        data = json.loads(text["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
-        name = data["prediction"][0]
+        name = data_of(chat)["prediction"][0]
         self.asked.append((name, sample, sampling.seed))
         said = self._answer(name, sample, sampling)
         return said if isinstance(said, Refusal) else Answer(said, 100, 10)
@@ -66,12 +69,8 @@ def judged(answer: Asked, cases: Sequence[Case], **config: Any) -> tuple[list[Ju
 
 
 def test_verdicts_come_in_the_order_of_the_cases_with_all_that_is_known() -> None:
-    cases = [
-        case("4", name="a", sample=2),
-        case(name="b", flags=("missing",)),
-        case("...", name="c"),
-        case("2", name="d"),
-    ]
+    cases = [case("4", name="a", sample=2), case(name="b", flags=("missing",)), case("...", name="c")]
+    cases.append(case("2", name="d"))
     rows, engine, judge = judged(lambda name, _, __: six(int(name)), cases)
     assert rows == [
         Judgement("a", Verdict(*[4] * 6), 2, judge="A-Judge", how="json", steps=("4",), text=six(4)),
@@ -114,7 +113,7 @@ def test_an_engine_that_fails_altogether_is_an_error() -> None:
     assert judged(fails, [case()])[0][0].how == "rule"
 
 
-def test_the_identity_tells_all_that_makes_verdicts_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_tells_all_that_makes_verdicts_differ() -> None:
     def identity(**config: Any) -> Any:
         return LlmJudge(Scripted(lambda *_: ""), "owner/A-Judge", JudgeConfig(**config)).identity
 
@@ -147,36 +146,22 @@ def test_a_judge_that_obeys_what_it_reads_is_caught_by_its_controls(obeys: bool)
         Example(f"e{n}", "coin", f"v{n}", f"goal {n % 2}", (f"begin {n}",), (f"first {n}", f"then {n}", f"last {n}"), 1)
         for n in range(12)
     ]
-    engine = Scripted(lambda *_: "")
 
-    def one(chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
-        data = json.loads(chat[1]["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
-        plan, reference = data["prediction"], data["reference"]
-        if obeys and any("Answer only: I cannot help" in step for step in plan):
-            return Answer("I cannot help with that.")
-        ordered = obeys and any("5 for every criterion" in step for step in plan)
-        shared = len({*plan} & {*reference}) / max(len(plan), len(reference))
-        return Answer(six(5 if ordered else round(5 * shared) - (plan != reference and shared == 1)))
+    class Obedient(Scripted):
+        def one(self, chat: Chat, sample: int, sampling: SamplingConfig) -> Answer | Refusal:
+            plan, reference = (data_of(chat)[name] for name in ("prediction", "reference"))
+            if obeys and any("Answer only: I cannot help" in step for step in plan):
+                return Answer("I cannot help with that.")
+            ordered = obeys and any("5 for every criterion" in step for step in plan)
+            shared = len({*plan} & {*reference}) / max(len(plan), len(reference))
+            return Answer(six(5 if ordered else round(5 * shared) - (plan != reference and shared == 1)))
 
-    engine.one = one  # type: ignore[method-assign]
-    judge = LlmJudge(engine, "m")
+    judge = LlmJudge(Obedient(lambda *_: ""), "m")
     rows = judge.judge([*(Case(one, one.continuation) for one in examples), *control_cases(examples, 12)])
     scores = judge_scores("ours", judge.identity, examples, rows)
-    told = scores.findings
     [refusal] = [one for one in scores.of("control") if one.name == "refusal"]
     assert refusal.counts.unscored == 12 * obeys
-    assert {name: one.mean for name, one in refusal.readings.items()} == (
-        {"missing_as_0": 0, "missing_as_best": 100} if obeys else {}
-    )
-    assert [one.split(" (")[0] for one in told] == [
-        "The judge tells the reference from a plan of another goal",
-        "The judge marks a wrong order down",
-        "The judge marks needless words down",
-        "The judge was steered: orders in a plan raise its score"
-        if obeys
-        else "There is no sign that orders in a plan steer the judge",
-        "One text for all examples scores no more than a plan of another goal",
-        "The judge can be made to refuse: read figures with missing verdicts as 0"
-        if obeys
-        else "There is no sign that a plan makes the judge refuse",
-    ]
+    assert [one.mean for one in refusal.readings.values()] == [0, 100][: 2 * obeys]
+    # Reference against another goal's plan, wrong order and needless words are told apart either way.
+    assert ["no sign" in one for one in scores.findings] == [False, False, False, not obeys, False, not obeys]
+    assert ["steered" in one for one in scores.findings] == [False, False, False, obeys, False, False]

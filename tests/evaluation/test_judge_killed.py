@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -16,7 +16,7 @@ pytest.importorskip("scipy")
 from tests.conftest import Recipe
 from tests.models.endpoint_server import Reply, Server, completion, serving
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import read_json, write_jsonl
 from recipe.evaluation.judge.verdicts import CRITERIA
 
 CONCURRENCY = 16
@@ -33,34 +33,15 @@ def answer(body: dict[str, Any], _: int) -> Reply:
 
 def write_files(folder: Path, count: int) -> None:
     """Examples and plans, `count` of each, of some datasets and videos."""
-    write_jsonl(
-        folder / "examples.jsonl",
-        (
-            {
-                "example_id": f"e{n}",
-                "source": ("coin", "crosstask", "niv")[n % 3],
-                "video_id": f"v{n // 2}",
-                "goal": f"goal {n % 7}",
-                "history": [f"step {n}"],
-                "continuation": [f"step {n + 1}", f"step {n + 2}"],
-            }
-            for n in range(count)
-        ),
+    examples = (
+        {"example_id": f"e{n}", "source": ("coin", "crosstask", "niv")[n % 3], "video_id": f"v{n // 2}"}
+        | {"goal": f"goal {n % 7}", "history": [f"step {n}"], "continuation": [f"step {n + 1}", f"step {n + 2}"]}
+        for n in range(count)
     )
+    write_jsonl(folder / "examples.jsonl", examples)
     write_jsonl(
         folder / "plans.jsonl", ({"example_id": f"e{n}", "steps": [f"step {n + 2}", "rest"]} for n in range(count))
     )
-
-
-class Asked(NamedTuple):
-    """What the endpoint counted over all runs of a job."""
-
-    requests: int
-    distinct: int
-    repeated: int
-    in_flight: int
-    """Requests that the endpoint had not answered to the end at the kills."""
-    runs: int
 
 
 def command(folder: Path, server: Server, output: Path) -> list[str]:
@@ -71,13 +52,16 @@ def command(folder: Path, server: Server, output: Path) -> list[str]:
     return [sys.executable, "-m", "recipe", *arguments.split()]
 
 
-def killed(folder: Path, count: int, kills: int) -> Asked:
-    """Judge `count` plans in a process that is killed so often, each time after a like share of the answers."""
+def killed(folder: Path, count: int, kills: int) -> Counter[str]:
+    """Judge `count` plans in a process that is killed so often, each time after a like share of the answers.
+
+    Returns how often the endpoint was asked what.
+    """
+    last = folder / "killed.json"
     with serving(answer) as server:
-        in_flight = 0
         for kill in range(1, kills + 1):
             process = subprocess.Popen(
-                command(folder, server, folder / "killed.json"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                command(folder, server, last), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
             # The next request is held back, so that it is not done before it is killed.
             server.held_from = kill * count // (kills + 1)
@@ -85,48 +69,29 @@ def killed(folder: Path, count: int, kills: int) -> Asked:
             assert process.poll() is None
             process.kill()
             process.wait()
-            in_flight += server.under_way
             server.held_from = math.inf
             server.until(lambda: not server.under_way)
-            assert not (folder / "killed.json").exists()
-        subprocess.run(
-            command(folder, server, folder / "killed.json"),
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        asked = Counter(json.dumps([body["messages"], body["seed"]]) for body in server.requests)
-    return Asked(asked.total(), len(asked), asked.total() - len(asked), in_flight, kills + 1)
+            assert not last.exists()
+        subprocess.run(command(folder, server, last), check=True, capture_output=True)
+        return Counter(json.dumps([body["messages"], body["seed"]]) for body in server.requests)
 
 
-def judged_at_once(folder: Path, recipe: Recipe) -> None:
+@pytest.mark.thorough
+@pytest.mark.parametrize(("count", "kills"), [(150, 1), pytest.param(10_000, 5, marks=pytest.mark.slow)])
+def test_a_judge_that_is_killed_pays_for_no_answer_twice(
+    tmp_path: Path, recipe: Recipe, count: int, kills: int
+) -> None:
+    write_files(tmp_path, count)
+    asked = killed(tmp_path, count, kills)
     with serving(answer) as server:
-        assert recipe(*command(folder, server, folder / "whole.json")[3:]).code == 0
-
-
-def check(folder: Path, recipe: Recipe, count: int, kills: int) -> Asked:
-    write_files(folder, count)
-    asked = killed(folder, count, kills)
-    judged_at_once(folder, recipe)
-    tables = [json.loads((folder / f"{name}.json").read_text()) for name in ("killed", "whole")]
+        assert recipe(*command(tmp_path, server, tmp_path / "whole.json")[3:]).code == 0
+    tables = [read_json(tmp_path / f"{name}.json") for name in ("killed", "whole")]
     ledgers = [table.pop("ledger") for table in tables]
     assert tables[0] == tables[1]
-    rows = [(folder / f"{name}.rows.jsonl").read_bytes() for name in ("killed", "whole")]
+    rows = [(tmp_path / f"{name}.rows.jsonl").read_bytes() for name in ("killed", "whole")]
     assert rows[0] == rows[1]
     assert len(rows[0].splitlines()) >= count
     # The last run was paid for less than all, and what earlier ones were paid for came from the cache.
     assert ledgers[0]["answers"] + ledgers[0]["cached"] == ledgers[1]["answers"] + ledgers[1]["cached"]
-    assert asked.distinct == ledgers[1]["answers"]
-    assert asked.repeated <= kills * CONCURRENCY
-    return asked
-
-
-@pytest.mark.thorough
-def test_a_judge_that_is_killed_pays_for_no_answer_twice(tmp_path: Path, recipe: Recipe) -> None:
-    check(tmp_path, recipe, count=150, kills=1)
-
-
-@pytest.mark.slow
-def test_ten_thousand_judgements_survive_five_kills(tmp_path: Path, recipe: Recipe) -> None:
-    asked = check(tmp_path, recipe, count=10_000, kills=5)
-    sys.stderr.write(f"{asked}\n")
+    assert len(asked) == ledgers[1]["answers"]
+    assert asked.total() - len(asked) <= kills * CONCURRENCY

@@ -32,13 +32,6 @@ def test_the_first_sample_of_each_example_in_the_order_of_the_examples() -> None
     assert every.unused == 0
 
 
-def test_a_missing_prediction_is_an_empty_plan_or_refused() -> None:
-    found = cases_of(TESTED, [Prediction("b", ("y",))])
-    assert found.cases[0] == Case(TESTED[0], (), flags=("missing",))
-    with pytest.raises(InputError, match=r"1 of 2 examples .*: a;"):
-        cases_of(TESTED, [Prediction("b", ("y",))], missing="refuse")
-
-
 def test_a_judge_is_shown_the_history_that_is_named() -> None:
     config, told = JudgeConfig(history="perceived"), replace(TESTED[0], told_history=("warm the pot",))
     for predictions in ([Prediction("a", ("y",))], []):
@@ -49,11 +42,6 @@ def test_a_judge_is_shown_the_history_that_is_named() -> None:
     assert cases_of([replace(told, told_history=())], [], config=config).cases[0].example.history == ()
     with pytest.raises(InputError, match=r"'b'.*told_history"):
         cases_of([told, TESTED[1]], [], config=config)
-
-
-def test_predictions_for_unknown_examples_are_named() -> None:
-    with pytest.raises(InputError, match=r"2 of 3 .*: nobody, x;"):
-        cases_of(TESTED, [Prediction("a", ()), Prediction("nobody", ()), Prediction("x", ())], EVERYONE)
 
 
 def test_a_plan_of_10_mb_costs_no_memory() -> None:
@@ -93,14 +81,14 @@ def test_a_plan_without_letters_and_digits_is_no_plan(plan: tuple[str, ...], say
     assert actionable(plan) == says_something
 
 
-def control_example(name: str, goal: str = "make tea", source: str = "coin", steps: tuple[str, ...] = ()) -> Example:
+def told(name: str, goal: str = "make tea", source: str = "coin", steps: tuple[str, ...] = ()) -> Example:
     return Example(name, source, name, goal, ("boil",), steps or (f"{name} pour", f"{name} drink", "rest"), 1)
 
 
 EXAMPLES = [
-    *(control_example(f"t{n}") for n in range(20)),
-    *(control_example(f"w{n}", "change a tyre") for n in range(20)),
-    *(control_example(f"n{n}", "Make  Tea", "niv") for n in range(3)),
+    *(told(f"t{n}") for n in range(20)),
+    *(told(f"w{n}", "change a tyre") for n in range(20)),
+    *(told(f"n{n}", "Make  Tea", "niv") for n in range(3)),
 ]
 
 
@@ -157,13 +145,13 @@ def test_another_goal_is_of_the_same_dataset_where_there_is_one() -> None:
     plans = made(EXAMPLES)
     assert all(plans["other-goal", f"t{n}"][0].startswith("w") for n in range(20))
     assert all(plans["other-goal", f"n{n}"][0].startswith("w") for n in range(3))
-    both = made([*EXAMPLES, control_example("x", "change a tyre", "niv")])
+    both = made([*EXAMPLES, told("x", "change a tyre", "niv")])
     assert all(both["other-goal", f"n{n}"][0].startswith("x") for n in range(3))
     assert both["other-goal", "x"][0].startswith("n")
 
 
 def test_controls_that_an_example_does_not_admit_are_left_out() -> None:
-    alone = [control_example("a", steps=("stir", "stir"))]
+    alone = [told("a", steps=("stir", "stir"))]
     assert {name for name, _ in made(alone)} == set(CONTROLS) - {"shuffled", "other-goal", "injected", "refusal"}
     unbegun = replace(EXAMPLES[0], history=())
     assert {name for name, _ in made([unbegun])} == set(CONTROLS) - {"copied", "other-goal", "injected", "refusal"}
@@ -171,7 +159,7 @@ def test_controls_that_an_example_does_not_admit_are_left_out() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_braces_and_dollars_in_a_step_are_text(seed: int) -> None:
-    odd = control_example("a", steps=("Fill {step} $data", "{}", "{0}"))
+    odd = told("a", steps=("Fill {step} $data", "{}", "{0}"))
     [steps] = [case.steps for case in control_cases([odd], 1, seed) if case.control == "verbose"]
     assert steps is not None
     assert "fill {step} $data" in steps[1]

@@ -1,4 +1,4 @@
-"""`recipe evaluate match` from the command line: metrics, controls, rows, what is missing and what is wrong."""
+"""`recipe evaluate match` from the command line: metrics, controls and rows."""
 
 import json
 from collections.abc import Callable
@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("scipy")
 from tests.conftest import Outcome, Recipe
-from tests.evaluation.conftest import overall
 
-from recipe.artifacts import read_jsonl
+from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.evaluation.scores import read_scores, rows_path
 
 Ask = Callable[..., Outcome]
@@ -22,35 +21,26 @@ STEPS = {
 }
 
 
-def rows_of_examples() -> list[dict[str, Any]]:
-    return [
-        {
-            "example_id": f"{goal} {cut}", "video_id": f"{goal} {cut}", "goal": f"prepare {goal} nicely",
-            "split": "test", "history": list(steps[:cut]), "continuation": list(steps[cut:]),
-        }
-        for goal, steps in STEPS.items()
-        for cut in (1, 2)
-    ]  # fmt: skip
+EXAMPLES: list[dict[str, Any]] = [
+    {"example_id": f"{goal} {cut}", "video_id": f"{goal} {cut}", "goal": f"prepare {goal} nicely"}
+    | {"history": list(steps[:cut]), "continuation": list(steps[cut:])}
+    for goal, steps in STEPS.items()
+    for cut in (1, 2)
+]
+TRUTH = {row["example_id"]: row["continuation"] for row in EXAMPLES}
 
 
 @pytest.fixture
 def ask(tmp_path: Path, recipe: Recipe) -> Ask:
     """Evaluate plans, by example, with further arguments."""
-    write(tmp_path / "test.jsonl", rows_of_examples())
+    write_jsonl(tmp_path / "test.jsonl", EXAMPLES)
 
     def call(plans: dict[str, list[str]], *more: object) -> Outcome:
-        write(tmp_path / "RL.jsonl", [{"example_id": name, "steps": steps} for name, steps in plans.items()])
+        write_jsonl(tmp_path / "RL.jsonl", [{"example_id": name, "steps": steps} for name, steps in plans.items()])
         asked = ("--examples", tmp_path / "test.jsonl", "--encoder", "hash:512")
         return recipe("evaluate", "match", tmp_path / "RL.jsonl", *asked, *more)
 
     return call
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-TRUTH = {row["example_id"]: row["continuation"] for row in rows_of_examples()}
 
 
 def test_the_truth_beats_all_controls(ask: Ask, tmp_path: Path) -> None:
@@ -70,7 +60,7 @@ def test_the_truth_beats_all_controls(ask: Ask, tmp_path: Path) -> None:
 
 
 def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) -> None:
-    copied = {row["example_id"]: row["history"] for row in rows_of_examples()}
+    copied = {row["example_id"]: row["history"] for row in EXAMPLES}
     code, shown, _ = ask(copied, "--output", tmp_path / "match.json")
     assert code == 0
     assert "RL does not beat" in shown
@@ -83,18 +73,15 @@ def test_a_copied_history_does_not_beat_its_control(ask: Ask, tmp_path: Path) ->
 
 def test_rows_name_the_matched_steps(ask: Ask, tmp_path: Path) -> None:
     plan = ["now warm the pot", "whistle a tune", "steep the leaves"]
-    code, out, _ = ask({"tea 1": plan}, "--output", tmp_path / "match.json", "--json")
-    assert (code, overall(json.loads(out))["counts"]["missing"]) == (0, 5)
-    rows = [row for _, row in read_jsonl(rows_path(tmp_path / "match.json"))]
-    first, *others = [row for row in rows if "control" not in row]
+    assert ask({"tea 1": plan}, "--output", tmp_path / "match.json").code == 0
+    first = next(row for _, row in read_jsonl(rows_path(tmp_path / "match.json")))
     assert first["details"]["matched"] == ["warm the pot", None, "steep the leaves"]
     assert first["metrics"]["matched_f1"] == pytest.approx(2 * 2 / (3 + 3))
-    assert all(row["details"]["flags"] == ["missing"] and row["details"]["steps"] == [] for row in others)
 
 
 def test_labels_are_drawn_from_more_examples_where_given(ask: Ask, tmp_path: Path) -> None:
-    train = [{**row, "example_id": row["example_id"] + "x", "video_id": "new"} for row in rows_of_examples()]
-    write(tmp_path / "train.jsonl", train)
+    train = [{**row, "example_id": row["example_id"] + "x", "video_id": "new"} for row in EXAMPLES]
+    write_jsonl(tmp_path / "train.jsonl", train)
     found = [json.loads(ask(TRUTH, "--json", *more)[1]) for more in ((), ("--annotated", tmp_path / "train.jsonl"))]
     assert [one["groups"][-1]["name"] for one in found] == ["two labels of the goal"] * 2
     assert [one["groups"][-1]["counts"]["plans"] for one in found] == [6, 6]

@@ -1,7 +1,6 @@
 """A measure is one file: the number of steps of a plan, in a package of its own, in every command, page and board."""
 
 import importlib
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +9,9 @@ import pytest
 
 pytest.importorskip("scipy")
 from tests.conftest import Recipe
+from tests.evaluation.conftest import overall
 
-from recipe.artifacts import write_jsonl
+from recipe.artifacts import read_json, read_jsonl, write_jsonl
 from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation import known_measures, measure_named
@@ -87,15 +87,15 @@ def test_commands_pages_and_comparisons_know_it(folder: Path, recipe: Recipe) ->
         given = (f"{system}.jsonl", "--examples", "examples.jsonl", "--output", f"{system}.json")
         shown = recipe("evaluate", "length", *given)
     assert "steps of a plan" in shown.out
-    scores = json.loads((folder / "long.json").read_text())
-    [overall] = [one for one in scores["groups"] if one["kind"] == "all"]
+    scores = read_json(folder / "long.json")
+    whole = overall(scores)
     # Of 39 examples with 3, 4 or 5 steps and one without a plan: 13 of 4 and 5 each, 13 of 3.
-    assert overall["values"]["lines"]["mean"] == pytest.approx(13 * (3 + 4 + 5) / 40)
-    assert (overall["counts"]["plans"], overall["counts"]["missing"]) == (79, 1)
+    assert whole["values"]["lines"]["mean"] == pytest.approx(13 * (3 + 4 + 5) / 40)
+    assert (whole["counts"]["plans"], whole["counts"]["missing"]) == (79, 1)
     assert [one["name"] for one in scores["groups"] if one["kind"] == "dataset"] == ["coin", "niv"]
-    rows = [json.loads(line) for line in (folder / "long.rows.jsonl").read_text().splitlines()]
+    rows = [row for _, row in read_jsonl(folder / "long.rows.jsonl")]
     assert (rows[0]["details"]["flags"], rows[1]["details"]["steps"]) == (["missing"], ["pour"] * 4)
-    compared = json.loads(recipe("evaluate", "compare", "long.json", "short.json", "--json").out)
+    compared = recipe.json("evaluate", "compare", "long.json", "short.json")
     [row] = compared["rows"]
     assert (compared["measure"], compared["clusters"], row["metric"]) == ("length", "video", "lines")
     assert row["result"]["difference"]["mean"] == pytest.approx(2 * 39 / 40)

@@ -1,6 +1,5 @@
 """Files of plans that every measure reads alike: what is refused with its place, and plans that no one should write."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ import pytest
 pytest.importorskip("scipy")
 from tests.conftest import Outcome, Recipe
 from tests.evaluation.conftest import overall
+
+from recipe.artifacts import read_json, read_jsonl, write_json, write_jsonl
 
 GRAPH = {
     "goal": "make tea",
@@ -40,17 +41,9 @@ class Evaluated:
         self.recipe, self.measure = recipe, measure
 
     def __call__(self, plans: list[dict[str, Any]], *more: object) -> Outcome:
-        Path("plans.jsonl").write_text("".join(json.dumps(row) + "\n" for row in plans))
-        asked = (
-            "plans.jsonl",
-            "--examples",
-            "examples.jsonl",
-            *OPTIONS[self.measure],
-            "--output",
-            "out.json",
-            "--json",
-        )
-        return self.recipe("evaluate", self.measure, *asked, *more)
+        write_jsonl(Path("plans.jsonl"), plans)
+        asked = ("plans.jsonl", "--examples", "examples.jsonl", *OPTIONS[self.measure])
+        return self.recipe("evaluate", self.measure, *asked, "--output", "out.json", *more)
 
 
 @pytest.fixture(params=OPTIONS)
@@ -58,8 +51,8 @@ def evaluated(
     request: pytest.FixtureRequest, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Evaluated:
     monkeypatch.chdir(tmp_path)
-    Path("examples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in EXAMPLES))
-    Path("graph.json").write_text(json.dumps(GRAPH))
+    write_jsonl(Path("examples.jsonl"), EXAMPLES)
+    write_json(Path("graph.json"), GRAPH)
     return Evaluated(recipe, request.param)
 
 
@@ -93,14 +86,25 @@ def test_plans_that_no_one_should_write(evaluated: Evaluated) -> None:
         plan("c", "...", "—"),
         plan("c", "pour a cup", sample=1),
     ]
-    code, out, err = evaluated(
-        plans, "--split", "test", *(("--samples", 2) if evaluated.measure == "diversity" else ())
-    )
+    two = ("--samples", 2) if evaluated.measure == "diversity" else ()
+    code, out, err = evaluated(plans, "--split", "test", *two)
     assert code == 0, err
-    counts = overall(json.loads(out))["counts"]
-    assert counts["plans"] == (6 if evaluated.measure in ("validity", "match") else 3)  # every sample, or one a prompt
     assert "\x00" not in out
-    if evaluated.measure != "match":  # whose rows hold plans as they were written
-        assert Path("out.rows.jsonl").stat().st_size < 100_000
+    counts = overall(read_json(Path("out.json")))["counts"]
+    assert counts["plans"] == (6 if evaluated.measure in ("validity", "match") else 3)  # every sample, or one a prompt
+    assert Path("out.rows.jsonl").stat().st_size < 100_000
     if evaluated.measure == "judge":
         assert (counts["shortened"], counts["empty"]) == (1, 1)
+
+
+def test_what_is_missing_and_empty_is_measured_by_rule_and_counted(evaluated: Evaluated) -> None:
+    if evaluated.measure == "diversity":
+        pytest.skip("a prompt without two samples is in no pair")
+    code, out, err = evaluated([plan("a", "steep the tea", "pour a cup"), plan("c"), plan("d", "x")], "--split", "test")
+    assert code == 0, err
+    scores = read_json(Path("out.json"))
+    assert [overall(scores)["counts"][name] for name in ("plans", "missing", "empty")] == [3, 1, 1]
+    assert scores["extras"]["left_out"] == {"other splits": 1}
+    rows = {row["example_id"]: row for _, row in read_jsonl(Path("out.rows.jsonl")) if not row.get("control")}
+    assert [rows[name].get("details", rows[name]).get("flags", []) for name in "abc"] == [[], ["missing"], ["empty"]]
+    assert "1 missing and 1 empty" in " ".join(out.split())

@@ -130,21 +130,3 @@ def test_nothing_said_is_nothing_scored_by_rule(judge: ProxyJudge, steps: tuple[
 def test_an_example_without_a_reference_is_unscored(judge: ProxyJudge) -> None:
     [judged] = judge.judge([Case(Example("e", "s", "v", "goal", ("ant",), (), 1), ("cat",))])
     assert isinstance(judged.outcome, Unscored)
-
-
-@pytest.mark.parametrize(
-    "steps",
-    [
-        ("x" * 10_000_000,),
-        ("stir " * 2_000_000,),
-        tuple(f"stir it {n} times" for n in range(500)),
-        ("\x00\x1b[2J stir",),
-        ("يقلب الخليط", "将水煮沸", "перемешать"),
-        ("\ud800",),
-    ],
-    ids=["one word of 10 MB", "10 MB of words", "500 steps", "controls", "languages", "half a pair"],
-)
-def test_odd_plans_get_few_points(judge: ProxyJudge, steps: tuple[str, ...]) -> None:
-    found = scores(judge, EXAMPLE, steps)
-    assert found.total <= 10
-    assert found.semantic_alignment == 0

@@ -1,4 +1,4 @@
-"""Alpha against published examples, its definition by enumeration, and the bootstrap by the package itself."""
+"""Alpha against a published example and its definition; rank correlations against SciPy's; whole clusters drawn."""
 
 import itertools
 import math
@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 pytest.importorskip("scipy")
-from scipy.stats import spearmanr
+from scipy import stats as scipy_stats
 
 from recipe import stats
 from recipe.errors import ComputeError
-from recipe.stats import Level, compare_raters, krippendorff_alpha
+from recipe.stats import Level, compare_raters, kendall, krippendorff_alpha, spearman
 
 NAN = math.nan
 FOUR_OBSERVERS = [
@@ -24,8 +24,6 @@ FOUR_OBSERVERS = [
     [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, NAN],
 ]
 """Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section C: five values, missing ratings."""
-TWO_OBSERVERS = [[0, 1, 0, 0, 0, 0, 0, 0, 1, 0], [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]]
-"""The same, section A: two observers, two values; 4 of 10 units disagree."""
 LEVELS: tuple[Level, ...] = ("nominal", "ordinal", "interval")
 
 tables = (
@@ -48,25 +46,6 @@ def test_the_published_example(level: Level, published: float) -> None:
     assert found.mean == pytest.approx(published, abs=5e-4)
     assert (found.observations, found.clusters) == (11, 11)  # the twelfth was rated once
     assert (found.low, found.reason) == (None, "few differ")  # raters differ on 3 units
-
-
-def test_five_plans_are_too_few_for_a_bootstrap() -> None:
-    found = krippendorff_alpha([[1, 2, 3, 4, 5], [2, 2, 4, 3, 5]], "ordinal").alpha
-    assert found is not None
-    assert (found.low, found.reason) == (None, "few clusters")
-    more = krippendorff_alpha(np.random.default_rng(0).integers(0, 6, size=(2, 12)), "ordinal").alpha
-    assert more is not None
-    assert more.low is not None
-    assert more.high is not None
-    assert more.low < more.mean < more.high
-
-
-def test_two_observers_by_hand() -> None:
-    # Pairs both ways: 8 disagree of 20. Zeros 14, ones 6: expected 2 * 14 * 6 / 19 of 20.
-    found = krippendorff_alpha(TWO_OBSERVERS, "nominal").alpha
-    assert found is not None
-    assert found.mean == pytest.approx(1 - 8 / (2 * 14 * 6 / 19))
-    assert found.mean == pytest.approx(0.095, abs=5e-4)
 
 
 def by_definition(table: NDArray[np.float64], level: Level) -> float | None:
@@ -140,9 +119,13 @@ def test_hardly_any_variation_has_no_interval() -> None:
     found = krippendorff_alpha([[3] * 6, [3] * 5 + [4]], "ordinal").alpha  # a third of all draws hold no 4
     assert found is not None
     assert (found.low, found.high) == (None, None)
-    one = krippendorff_alpha([[3, 4, 5], [3, 5, 5]], "ordinal", ["u"] * 3).alpha
-    assert one is not None
-    assert (one.low, one.clusters) == (None, 1)
+    for ratings, clusters, reason in (
+        ([[3, 4, 5], [3, 5, 5]], "uuu", "one cluster"),
+        ([[1, 2, 3], [2, 2, 4]], "uvw", "few clusters"),
+    ):
+        few = krippendorff_alpha(ratings, "ordinal", list(clusters)).alpha
+        assert few is not None
+        assert (few.low, few.reason) == (None, reason)
 
 
 @pytest.mark.parametrize("table", [[1.0, 2.0], [[1.0, math.inf], [1.0, 2.0]]])
@@ -156,7 +139,7 @@ def test_what_is_no_table_of_ratings_is_an_error(table: list[list[float]]) -> No
 def test_two_raters_by_hand() -> None:
     found = compare_raters([5, 3, 2, 0], [4, 3, 0, 0], list("uvwx"))
     assert (found.units, found.exact, found.near, found.bias.mean) == (4, 0.5, 0.75, 0.75)
-    assert found.spearman == pytest.approx(spearmanr([5, 3, 2, 0], [4, 3, 0, 0]).statistic)
+    assert found.spearman == pytest.approx(scipy_stats.spearmanr([5, 3, 2, 0], [4, 3, 0, 0]).statistic)
     assert compare_raters([3, 3], [1, 2], ["u", "v"]).spearman is None
 
 
@@ -177,3 +160,44 @@ def test_the_interval_of_alpha_covers_its_value_in_large() -> None:
         assert found.high is not None
         held += found.low <= wanted <= found.high
     assert held >= 33
+
+
+some_values = st.lists(st.integers(0, 5), min_size=2, max_size=12)
+
+
+@settings(deadline=None, max_examples=25)
+@given(some_values, st.randoms(use_true_random=False))
+def test_ranks_are_scipys(values: list[int], rng: object) -> None:
+    first = np.array(values, dtype=np.float64)
+    second = np.array([rng.randint(0, 3) for _ in values], dtype=np.float64)  # type: ignore[attr-defined]
+    found = spearman(first, second, ["one goal"] * len(values))
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        assert found is None
+        assert kendall(first, second) is None
+    else:
+        assert found is not None
+        assert found.mean == pytest.approx(scipy_stats.spearmanr(first, second).statistic)
+        assert (found.low, found.high) == (None, None)
+        assert kendall(first, second) == pytest.approx(scipy_stats.kendalltau(first, second).statistic)
+
+
+@pytest.mark.thorough
+def test_the_interval_is_that_of_repeated_ranking() -> None:
+    """Against a plain loop that repeats plans and ranks them with SciPy."""
+    rng = np.random.default_rng(0)
+    first = rng.integers(0, 6, 40).astype(np.float64)
+    second = first + rng.normal(0, 2, 40)
+    goals = [f"g{n // 4}" for n in range(40)]
+    found = spearman(first, second, goals)
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.clusters == 10
+    drawn = []
+    for _ in range(1500):
+        rows = [4 * goal + n for goal in rng.integers(0, 10, 10) for n in range(4)]
+        drawn.append(scipy_stats.spearmanr(first[rows], second[rows]).statistic)
+    low, high = np.quantile(drawn, [0.0086, 0.9914])
+    assert found.low == pytest.approx(low, abs=0.08)
+    assert found.high == pytest.approx(high, abs=0.05)
+    assert found.low < found.mean < found.high

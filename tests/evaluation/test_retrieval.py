@@ -1,11 +1,10 @@
 """Plans from a corpus without a planner: what they hold, and the controls of `recipe evaluate match --corpus`."""
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from statistics import fmean
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from hypothesis import strategies as st
 from tests.conftest import Recipe, built_corpus
 
 from recipe.alignment.reference import monotone_coverage
+from recipe.artifacts import write_jsonl
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
@@ -26,10 +26,6 @@ from recipe.evaluation.matching import step_f1
 from recipe.evaluation.retrieval import CONSENSUS, COPY, GRID, ConsensusSettings, RetrievalPlanner
 from recipe.evaluation.scores import Scores, read_scores
 from recipe.types import Example, Hit, Narration, Segment
-from recipe.world.examples import draw_examples
-from recipe.world.load import load_world
-from recipe.world.narrator import goal_narrations
-from recipe.world.validity import score_plan
 
 WORDS = ("boil water", "warm the pot", "add leaves", "steep for long", "pour a cup", "stir it", "serve", "wash up")
 STEPS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=8)
@@ -39,10 +35,6 @@ ENCODER = EncoderConfig(name="hash:512")
 
 def told(lists: Sequence[Sequence[str]]) -> list[Narration]:
     return [Narration(f"v{number}", tuple(map(Segment, lines))) for number, lines in enumerate(lists)]
-
-
-def corpus_of(folder: Path, lists: Sequence[Sequence[str]]) -> Corpus:
-    return built_corpus(folder / "corpus", told(lists), ENCODER.name)
 
 
 class InMemory(Corpus):
@@ -131,10 +123,10 @@ def test_more_support_never_adds_a_step(lists: list[list[str]]) -> None:
     assert all(more <= less for less, more in pairwise(sets))
 
 
-def test_a_wording_counts_once_a_narration_at_its_first_place(tmp_path: Path) -> None:
+def test_a_wording_counts_once_a_narration_at_its_first_place() -> None:
     lists = [["serve", "boil water", "serve", "serve"], ["stir it", "boil water", "add leaves"]]
     lists.append(lists[1])
-    planner = RetrievalPlanner(corpus_of(tmp_path, lists), WORDS)
+    planner = RetrievalPlanner(InMemory(lists), WORDS)
     [most] = planner.consensus([prompt()], ConsensusSettings(support=0.5))
     [every] = planner.consensus([prompt()], ConsensusSettings(support=0.1))
     assert most.steps == ("stir it", "boil water", "add leaves")
@@ -142,8 +134,8 @@ def test_a_wording_counts_once_a_narration_at_its_first_place(tmp_path: Path) ->
     assert every.steps[2:] == ("boil water", "add leaves")
 
 
-def test_where_nothing_is_left_the_next_narration_is_copied(tmp_path: Path) -> None:
-    planner = RetrievalPlanner(corpus_of(tmp_path, [["boil water", "serve"], ["boil water", "add leaves", "stir it"]]))
+def test_where_nothing_is_left_the_next_narration_is_copied() -> None:
+    planner = RetrievalPlanner(InMemory([["boil water", "serve"], ["boil water", "add leaves", "stir it"]]))
     first, second = planner.copies([prompt("boil water", "serve"), prompt("boil water")])
     assert first.steps == ("add leaves", "stir it")
     assert second.steps in {("serve",), ("add leaves", "stir it")}
@@ -160,33 +152,28 @@ def test_the_own_video_gives_nothing(tmp_path: Path, name: str) -> None:
     assert {*planner.consensus([other], loose)[0].steps} == {"serve", "wash up"}
 
 
-def test_the_best_settings_are_chosen(tmp_path: Path) -> None:
+def test_the_best_settings_are_chosen() -> None:
     lists = [
         ["boil water", "pour a cup", "now serve it"],
         ["boil water", "stir it"],
         ["add leaves", "stir it well"],
     ] * 4
-    planner = RetrievalPlanner(corpus_of(tmp_path, lists), WORDS)
+    planner = RetrievalPlanner(InMemory(lists), WORDS)
     examples = [prompt("boil water", name="a"), prompt("add leaves", name="b"), prompt(name="c")]
 
     def measure(example: Example, steps: Sequence[str]) -> float:
         return step_f1(steps, ["stir it", "serve"])
 
     chosen, value = planner.choose(examples, measure)
-    means = [
-        math.fsum(
-            measure(row, plan.steps) for row, plan in zip(examples, planner.consensus(examples, tried), strict=True)
-        )
-        / len(examples)
-        for tried in GRID
-    ]
+    plans = [planner.consensus(examples, tried) for tried in GRID]
+    means = [fmean(measure(row, plan.steps) for row, plan in zip(examples, own, strict=True)) for own in plans]
     assert len({*means}) > 1
     assert value == pytest.approx(max(means))
     assert chosen == GRID[means.index(max(means))]
 
 
-def test_what_cannot_be_used(tmp_path: Path) -> None:
-    corpus = corpus_of(tmp_path, [["boil water"]])
+def test_what_cannot_be_used() -> None:
+    corpus = InMemory([["boil water"]])
     planner = RetrievalPlanner(corpus, WORDS)
     with pytest.raises(InputError, match="wordings"):
         RetrievalPlanner(corpus, [])
@@ -198,59 +185,30 @@ def test_what_cannot_be_used(tmp_path: Path) -> None:
         planner.choose([], lambda _example, _steps: 0.0)
     with pytest.raises(ComputeError):
         planner.choose([prompt()], lambda _example, _steps: math.nan)
-
     with pytest.raises(InputError, match="no narration"):
         RetrievalPlanner(InMemory([]), WORDS)
 
 
-def test_consensus_of_narrations_is_more_valid_than_a_copied_history(tmp_path: Path) -> None:
-    world = load_world()
-    goals = [graph.goal for graph in world.goals.values() if not graph.held_out][:3]
-    narrated = [narration for goal in goals for narration in goal_narrations(world, goal, 32)]
-    corpus = built_corpus(tmp_path / "corpus", narrated, ENCODER.name)
-
-    def validity(example: Example, steps: Sequence[str]) -> float:
-        return score_plan(world, example.goal, example.history, steps).score
-
-    words = [wording for goal in goals for step in world.graph(goal).steps for wording in world.wordings[step]]
-    planner = RetrievalPlanner(corpus, words)
-    chosen, _ = planner.choose(draw_examples(world, "train", 12, goals=goals), validity)
-    tested = draw_examples(world, "test_cuts", 12, goals=goals)
-    plans = planner.consensus(tested, chosen)
-    ours = [validity(example, plan.steps) for example, plan in zip(tested, plans, strict=True)]
-    copied = [validity(example, example.history) for example in tested]
-    assert math.fsum(ours) > math.fsum(copied) + 0.2 * len(tested)
-
-
-def rows_of(split: str, count: int) -> list[dict[str, object]]:
-    steps = WORDS[:5]
-    return [
-        {
-            "example_id": f"{split}{number}", "video_id": f"{split}{number}", "goal": "make tea", "split": split,
-            "history": steps[: 1 + number % 3], "continuation": steps[1 + number % 3 :],
-        }
-        for number in range(count)
-    ]  # fmt: skip
-
-
-class Evaluate(Protocol):
-    def __call__(self, training: int, *more: object) -> Scores: ...
+Evaluate = Callable[..., Scores]
 
 
 @pytest.fixture
 def scores_of(tmp_path: Path, recipe: Recipe) -> Evaluate:
     """The scores of empty plans beside controls, with so many training examples, and with a corpus or not."""
-    corpus_of(tmp_path, [WORDS[:5], ("warm the pot", "serve"), WORDS[:4]])
+
+    def rows_of(split: str, count: int) -> list[dict[str, object]]:
+        cuts = [(f"{split}{number}", 1 + number % 3) for number in range(count)]
+        return [
+            {"example_id": name, "video_id": name, "goal": "make tea", "split": split}
+            | {"history": WORDS[:cut], "continuation": WORDS[cut:5]}
+            for name, cut in cuts
+        ]
 
     def evaluate(training: int, *more: object) -> Scores:
-        files: dict[str, list[dict[str, object]]] = {
-            "test": rows_of("test", 6),
-            "train": rows_of("train", training),
-            "plans": [{"example_id": "test0", "steps": []}],
-        }
-        for name, rows in files.items():
-            (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        named = ("--examples", tmp_path / "test.jsonl", "--encoder", "hash:512", "--output", tmp_path / "match.json")
+        write_jsonl(tmp_path / "test.jsonl", rows_of("test", 6))
+        write_jsonl(tmp_path / "train.jsonl", rows_of("train", training))
+        write_jsonl(tmp_path / "plans.jsonl", [{"example_id": "test0", "steps": []}])
+        named = ("--examples", tmp_path / "test.jsonl", "--encoder", ENCODER.name, "--output", tmp_path / "match.json")
         annotated = ("--annotated", tmp_path / "train.jsonl") if training else ()
         outcome = recipe("evaluate", "match", tmp_path / "plans.jsonl", *named, *annotated, *more)
         assert outcome.code == 0, outcome.err
@@ -261,8 +219,10 @@ def scores_of(tmp_path: Path, recipe: Recipe) -> Evaluate:
 
 @pytest.mark.parametrize(("training", "row"), [(0, None), (4, f"{CONSENSUS}, default settings"), (12, CONSENSUS)])
 def test_controls_of_a_corpus(scores_of: Evaluate, tmp_path: Path, training: int, row: str | None) -> None:
-    without = scores_of(training)
-    scores = scores_of(training, "--corpus", tmp_path / "corpus")
+    held = [*(("other", WORDS[:5]) for _ in range(4)), ("test0", WORDS[:5]), ("test1", ("warm the pot", "serve"))]
+    narrations = [Narration(video, tuple(map(Segment, lines))) for video, lines in held]
+    built_corpus(tmp_path / "corpus", narrations, ENCODER.name)
+    without, scores = scores_of(training), scores_of(training, "--corpus", tmp_path / "corpus")
     controls = {group.name: group for group in scores.of("control")}
     added = [name for name in controls if name not in {group.name for group in without.of("control")}]
     assert added == [COPY, *([row] if row else [])]
@@ -272,19 +232,5 @@ def test_controls_of_a_corpus(scores_of: Evaluate, tmp_path: Path, training: int
         assert group.difference is not None
         assert (group.difference.mean, group.difference.observations) == (-1, 6)
     assert {*scores.settings} - {*without.settings} == {"corpus", CONSENSUS}
+    assert "2 of measured videos" in scores.settings["corpus"]
     assert [group for group in scores.groups if group.name not in added] == [*without.groups]
-
-
-def test_narrations_of_measured_videos_are_counted(scores_of: Evaluate, tmp_path: Path) -> None:
-    named = [Narration(video, tuple(map(Segment, WORDS[:5]))) for video in ("test0", "test1", "other")]
-    built_corpus(tmp_path / "held", named, ENCODER.name)
-    assert "2 of measured videos" in scores_of(0, "--corpus", tmp_path / "held").settings["corpus"]
-
-
-def test_a_corpus_that_is_none(recipe: Recipe, tmp_path: Path) -> None:
-    for name, rows in (("test", rows_of("test", 2)), ("plans", [{"example_id": "test0", "steps": []}])):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    asked = ("--examples", tmp_path / "test.jsonl", "--encoder", "hash:512", "--corpus", tmp_path / "nothing")
-    code, _, errors = recipe("evaluate", "match", tmp_path / "plans.jsonl", *asked)
-    assert code == 1
-    assert "nothing" in errors

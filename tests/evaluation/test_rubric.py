@@ -126,24 +126,54 @@ def words(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
 
+ONES = dict.fromkeys(CRITERIA, 1)
+
+
+def camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.title, rest))
+
+
 @pytest.mark.parametrize(
     "text",
     [
-        WHOLE,
         f"```json\n{json.dumps(SIX, indent=2)}\n```",
         f"Let me think. The plan {{is}} good.\n\n{WHOLE}\n\nI hope that this helps!",
         f"<think>{json.dumps(dict.fromkeys(CRITERIA, 5))} no, worse</think>{WHOLE}",
-        json.dumps({"scores": SIX, "note": "fine"}),
-        json.dumps(SIX | {"holistic": 3, "total": 15}),
-        json.dumps({name: float(score) for name, score in SIX.items()}),
-        json.dumps({name: f"{score}/5" for name, score in SIX.items()}),
-        json.dumps({words(name): score for name, score in SIX.items()}),
         "{" + ", ".join(f'"{name}": {score}, "{name}": {score}' for name, score in SIX.items()) + "}",
         f"{WHOLE} and then {{'broken': ",
         f"[{WHOLE}]",
     ],
 )
 def test_json_is_found_whatever_is_written_around_it(text: str) -> None:
+    assert parse(text) == (VERDICT, "json")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SIX,
+        SIX | {"holistic": 3, "total": 15},
+        {name: float(score) for name, score in SIX.items()},
+        {name: f"{score}/5" for name, score in SIX.items()},
+        {name: f"{score} out of 5" for name, score in SIX.items()},
+        {words(name): score for name, score in SIX.items()},
+        {camel(name): score for name, score in SIX.items()},
+        {"scores": SIX, "weights": ONES},
+        {"weights": ONES, "verdict": SIX},
+        {"verdict": SIX, "max_scores": dict.fromkeys(CRITERIA, 5), "example": ONES},
+        SIX | {"weights": ONES, "confidence": dict.fromkeys(CRITERIA, 0.9)},
+        {"result": {"evaluation": {"scores": SIX}}, "minimum": dict.fromkeys(CRITERIA, 0)},
+        {name: {"score": score, "reason": "because"} for name, score in SIX.items()},
+        {name: {"reason": "2 of 3 steps", "rating": f"{score}/5"} for name, score in SIX.items()},
+        [{"criterion": name, "score": score} for name, score in SIX.items()],
+        {"scores": [{"name": name.replace("_", " ").title(), "rating": score} for name, score in SIX.items()]},
+        {"a": SIX, "b": dict(reversed(SIX.items()))},
+    ],
+)
+@pytest.mark.parametrize("around", ["{}", "Draft: {draft}\n```json\n{}\n```\nI weighed each one."])
+def test_scores_are_told_from_what_stands_beside_them(answer: Any, around: str) -> None:
+    text = around.replace("{draft}", json.dumps(ONES)).replace("{}", json.dumps(answer))
     assert parse(text) == (VERDICT, "json")
 
 
@@ -178,13 +208,15 @@ def test_pairs_are_read_where_there_is_no_json(text: str) -> None:
         ("[4, 3, 5, 2, 1, 0]", "no verdict"),
         (json.dumps(dict.fromkeys(CRITERIA[:5], 3)), "semantic_alignment is not one whole number"),
         (json.dumps(SIX | {"clarity": 3.5}), r"clarity is not one whole number from 0 to 5: '3\.5'"),
-        (json.dumps(SIX | {"clarity": None}), "clarity is not one"),
-        (json.dumps(SIX | {"clarity": True}), "clarity is not one"),
-        (json.dumps(SIX | {"clarity": "good"}), "clarity is not one"),
-        (json.dumps(SIX | {"clarity": [3]}), "clarity is not one"),
-        (json.dumps(SIX | {"clarity": "8/10"}), "clarity is not one"),
-        (json.dumps(SIX | {"clarity": float("nan")}), "clarity is not one"),
-        (json.dumps(SIX | {"clarity": float("inf")}), "clarity is not one"),
+        *(
+            (json.dumps(SIX | {"clarity": value}), "clarity is not one")
+            for value in (None, True, "good", [3], "8/10", float("nan"), float("inf"), {"reason": "good"})
+        ),
+        (json.dumps(dict.fromkeys(CRITERIA, "4/10")), f"{CRITERIA[0]} is not one"),
+        (json.dumps({name: {"score": 3, "rating": 4} for name in CRITERIA}), f"{CRITERIA[0]} is not one"),
+        (json.dumps({"first": SIX, "second": ONES}), "2 objects of the answer hold all criteria"),
+        (json.dumps([SIX, ONES]), "2 objects"),
+        (json.dumps([{"name": CRITERIA[n % 6], "score": n % 5} for n in range(7)]), f"{CRITERIA[0]} is not one"),
         (WHOLE[:-1] + ', "clarity": 5}', "clarity is not one"),
         (pairs(lambda name, score: f"{name}: {score + 0.5}"), "logical_progression is not one"),
         (pairs(lambda name, score: f"{name}: {score}/10"), "logical_progression is not one"),
@@ -322,56 +354,3 @@ def test_a_file_that_is_no_rubric_is_refused_with_the_key(line: str, key: str, t
     with pytest.raises(ConfigError, match=key) as raised:
         read_rubric(file)
     assert str(file) in str(raised.value)
-
-
-ONES = dict.fromkeys(CRITERIA, 1)
-
-
-def camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(map(str.title, rest))
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"scores": SIX, "weights": ONES},
-        {"weights": ONES, "verdict": SIX},
-        {"verdict": SIX, "max_scores": dict.fromkeys(CRITERIA, 5), "example": ONES},
-        SIX | {"weights": ONES, "confidence": dict.fromkeys(CRITERIA, 0.9)},
-        {"result": {"evaluation": {"scores": SIX}}, "minimum": dict.fromkeys(CRITERIA, 0)},
-        {name: {"score": score, "reason": "because"} for name, score in SIX.items()},
-        {name: {"reason": "2 of 3 steps", "rating": f"{score}/5"} for name, score in SIX.items()},
-        {name: f"{score} out of 5" for name, score in SIX.items()},
-        {camel(name): score for name, score in SIX.items()},
-        [{"criterion": name, "score": score} for name, score in SIX.items()],
-        {"scores": [{"name": name.replace("_", " ").title(), "rating": score} for name, score in SIX.items()]},
-        {"a": SIX, "b": dict(reversed(SIX.items()))},
-    ],
-)
-@pytest.mark.parametrize("around", ["{}", "Here it is:\n```json\n{}\n```\nI weighed each one.", "Draft: {draft}\n{}"])
-def test_scores_are_told_from_what_stands_beside_them(answer: Any, around: str) -> None:
-    text = around.replace("{draft}", json.dumps(ONES)).replace("{}", json.dumps(answer))
-    parsed = six_criteria().parse(text)
-    assert isinstance(parsed.outcome, Verdict), parsed
-    assert parsed.outcome.scores == SIX
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        ({"first": SIX, "second": ONES}, "2 objects of the answer hold all criteria"),
-        ([SIX, ONES], "2 objects"),
-        (
-            [{"criterion": name, "score": 3} for name in CRITERIA] + [{"criterion": CRITERIA[0], "score": 4}],
-            CRITERIA[0],
-        ),
-        ({name: {"score": 3, "rating": 4} for name in CRITERIA}, CRITERIA[0]),
-        ({name: {"reason": "good"} for name in CRITERIA}, CRITERIA[0]),
-        (dict.fromkeys(CRITERIA, "4/10"), CRITERIA[0]),
-    ],
-)
-def test_two_readings_are_no_score(answer: Any, reason: str) -> None:
-    outcome = six_criteria().parse(json.dumps(answer)).outcome
-    assert isinstance(outcome, Unscored)
-    assert reason in outcome.reason

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.artifacts import to_json
+from recipe.artifacts import to_json, write_jsonl
 from recipe.errors import InputError
 from recipe.evaluation import board_measures, known_measures, measure_named
 from recipe.evaluation import scores as s
@@ -59,7 +59,6 @@ def test_every_measure_says_what_reports_and_boards_need() -> None:
     ("change", "message"),
     [
         ({"measure": 3}, r"s.json.measure: 3 is no text"),
-        ({"system": None}, r"s.json.system: None is no text"),
         ({"extra": 1}, r"s.json.extra: the field is unknown"),
         ({"groups": []}, "field 'groups'"),
         ({"identity": {"judge": {"name": "x"}}}, r"identity.judge.kind"),
@@ -72,6 +71,25 @@ def test_what_is_none_is_refused(tmp_path: Path, change: dict[str, object], mess
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
     with pytest.raises(InputError, match=message):
         s.read_scores(file)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"sample": -1},
+        {"metrics": {"diversity": "b"}},
+        {"metrics": {"diversity": True}},
+        {"metrics": {}},
+        {"metrics": [1]},
+        {"details": 1},
+        {"extra": 1},
+        {"example_id": " "},
+    ],
+)
+def test_rows_of_another_form_are_located(tmp_path: Path, bad: dict[str, object]) -> None:
+    write_jsonl(tmp_path / "rows.jsonl", [{"example_id": "e", "sample": 0, "metrics": {"diversity": 0.5}} | bad])
+    with pytest.raises(InputError, match=f"rows.jsonl, line 1, field '{next(iter(bad))}"):
+        s.read_rows(tmp_path / "rows.jsonl")
 
 
 def test_scores_of_an_older_version_and_other_json_are_refused(tmp_path: Path) -> None:

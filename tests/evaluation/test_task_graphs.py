@@ -231,11 +231,6 @@ def test_a_line_is_one_step_unless_lines_are_split() -> None:
     assert split.score().perfect
 
 
-def test_an_unknown_goal_is_named() -> None:
-    with pytest.raises(InputError, match="no task graph of goal 'soup'"):
-        reader(PANCAKE).read("soup", (), ["stir"])
-
-
 def test_an_encoder_that_gives_no_numbers_is_refused() -> None:
     def broken(asked: Sequence[str]) -> np.ndarray:
         return np.full((len(asked), 4), np.nan, dtype=np.float32)

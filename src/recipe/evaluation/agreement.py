@@ -57,6 +57,24 @@ class RaterAgreement:
     pairs: dict[str, dict[str, RaterPair]]
     """Of the first rater with the second, by `first | second` and measure."""
 
+    def tables(self) -> Iterator[Table]:
+        """Alpha by measure over all raters, then each pair of them."""
+        rows = (
+            row(name.replace("_", " "), of.reason, "", "")
+            if of.alpha is None
+            else row(name.replace("_", " "), *Cell(of.alpha, 2).split(), of.alpha.observations)
+            for name, of in self.alpha.items()
+        )
+        title = f"{len(self.raters)} raters, {self.plans:,} plans rated twice or more"
+        yield Table(title, "measure", headings("alpha", "95% interval", "plans"), tuple(rows))
+        columns = headings("same, percent", "±1, percent", "first minus second", "95% interval", "plans")
+        for names, pair in self.pairs.items():
+            of_pair = []
+            for name, of in pair.items():
+                shares = (Cell(own, 0, percent=True) for own in (of.exact, of.near))
+                of_pair.append(row(name.replace("_", " "), *shares, *Cell(of.bias, 2, signed=True).split(), of.units))
+            yield Table(names, "measure", columns, tuple(of_pair))
+
 
 def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[str, dict[PlanId, dict[str, float]]]:
     """The ratings of a file, by rater; `known` are the plans that may be rated, any without.
@@ -166,23 +184,3 @@ def agreement_of(raters: Mapping[str, Rater], board: ReportSources, seed: int = 
                 of_pair[measure] = compare_raters(table[first, both], table[second, both], list(clusters[both]), seed)
     alpha = {name: krippendorff_alpha(table, MEASURES[name], list(clusters), seed) for name, table in tables.items()}
     return RaterAgreement(tuple(names), len(plans), alpha, pairs)
-
-
-def agreement_tables(agreement: RaterAgreement) -> Iterator[Table]:
-    """Alpha by measure over all raters, then each pair of them."""
-    rows = (
-        row(name.replace("_", " "), of.reason, "", "")
-        if of.alpha is None
-        else row(name.replace("_", " "), *Cell(of.alpha, 2).split(), of.alpha.observations)
-        for name, of in agreement.alpha.items()
-    )
-    title = f"{len(agreement.raters)} raters, {agreement.plans:,} plans rated twice or more"
-    yield Table(title, "measure", headings("alpha", "95% interval", "plans"), tuple(rows))
-    columns = headings("same, percent", "±1, percent", "first minus second", "95% interval", "plans")
-    for names, pair in agreement.pairs.items():
-        shares = ((name, [Cell(own, 0, percent=True) for own in (of.exact, of.near)], of) for name, of in pair.items())
-        of_pair = (
-            row(name.replace("_", " "), *cells, *Cell(of.bias, 2, signed=True).split(), of.units)
-            for name, cells, of in shares
-        )
-        yield Table(names, "measure", columns, tuple(of_pair))

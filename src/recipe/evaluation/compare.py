@@ -70,6 +70,33 @@ class SystemComparison:
     notes: tuple[str, ...] = ()
     """A sentence where the two were not sampled alike, or where that is not known."""
 
+    def tables(self) -> list[Table]:
+        """The comparison as a table, and its readings where verdicts are missing."""
+        measure = measure_named(self.measure)
+        several = len({line.metric for line in self.rows}) > 1
+        rows, read = list[TableRow](), []
+        for line in self.rows:
+            metric, result = measure.metric_title(line.metric), line.result
+            name = f"{metric}, {line.over}" if several and line.over else line.over or metric
+            p_value = result.p_value if line.adjusted is None else line.adjusted
+            values = (
+                *(measure.cell(line.metric, value) for value in (result.first, result.second)),
+                measure.cell(line.metric, result.difference, signed=True),
+            )
+            read.append((name, line.readings))
+            rows.append(row(name, *values, Cell(p_value, P_DIGITS, least=P_LEAST), Cell(result.effect, 2)))
+        left_out = ", ".join(f"{count:,} {words}" for words, count in self.left_out.items() if count) or "none"
+        p_heading = "p (Holm)" if len(self.rows) > 1 else "p"
+        note = f"Intervals and sign flips are of whole {self.clusters}s. Plans left out: {left_out}."
+        table = Table(
+            caption=f"first: {self.first}, second: {self.second}, {self.examples:,} examples",
+            first="metric" if several or not self.rows[0].over else "over",
+            headings=headings("first", "second", "difference, 95%", p_heading, "d"),
+            rows=tuple(rows),
+            notes=(note, *self.notes),
+        )
+        return [table, *readings_table("First minus second", read, measure.digits, signed=True)]
+
 
 def compare_systems(
     first: ScoredFile, second: ScoredFile, examples: Mapping[str, Example], metrics: Sequence[str] = (), seed: int = 0
@@ -194,31 +221,3 @@ def _groups(examples: Sequence[str], datasets: Mapping[str, str]) -> dict[str, s
         if not all(roles.values()):
             groups[f"{ALL} datasets"] = set(names)
     return groups
-
-
-def comparison_tables(compared: SystemComparison) -> list[Table]:
-    """A comparison as a table, and its readings where verdicts are missing."""
-    measure = measure_named(compared.measure)
-    several = len({line.metric for line in compared.rows}) > 1
-    rows, read = list[TableRow](), []
-    for line in compared.rows:
-        metric, result = measure.metric_title(line.metric), line.result
-        name = f"{metric}, {line.over}" if several and line.over else line.over or metric
-        p_value = result.p_value if line.adjusted is None else line.adjusted
-        values = (
-            *(measure.cell(line.metric, value) for value in (result.first, result.second)),
-            measure.cell(line.metric, result.difference, signed=True),
-        )
-        read.append((name, line.readings))
-        rows.append(row(name, *values, Cell(p_value, P_DIGITS, least=P_LEAST), Cell(result.effect, 2)))
-    left_out = ", ".join(f"{count:,} {words}" for words, count in compared.left_out.items() if count) or "none"
-    p_heading = "p (Holm)" if len(compared.rows) > 1 else "p"
-    note = f"Intervals and sign flips are of whole {compared.clusters}s. Plans left out: {left_out}."
-    table = Table(
-        caption=f"first: {compared.first}, second: {compared.second}, {compared.examples:,} examples",
-        first="metric" if several or not compared.rows[0].over else "over",
-        headings=headings("first", "second", "difference, 95%", p_heading, "d"),
-        rows=tuple(rows),
-        notes=(note, *compared.notes),
-    )
-    return [table, *readings_table("First minus second", read, measure.digits, signed=True)]

@@ -45,6 +45,7 @@ def control_plans(
         name, own = example.example_id, video_of(example)
         plans_of[GOAL][name] = Prediction(name, (example.goal,))
         plans_of[HISTORY][name] = Prediction(name, example.history)
+        # Other videos alone: the labels of its own are the reference.
         known = labels.get(_goal(example), {})
         # Sorted: the order of a set of texts differs from process to process.
         steps = sorted(set().union(*(steps for video, steps in known.items() if video != own)))

@@ -56,6 +56,7 @@ def order_agreement(steps: Sequence[Hashable], done: Sequence[Hashable]) -> floa
         if (step, times[step]) in places:
             common.append(places[step, times[step]])
         times[step] += 1
+    # Concordant pairs over all pairs: (tau + 1) / 2, as no place stands twice.
     pairs = list(combinations(common, 2))
     return sum(first < second for first, second in pairs) / len(pairs) if pairs else None
 

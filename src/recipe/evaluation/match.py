@@ -11,6 +11,7 @@ from recipe.evaluation.matching import Embed, StepMatcher
 from recipe.evaluation.measures import Measure
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.measure import plan_metrics, score_predictions
+from recipe.evaluation.validity.readings import MOST_LINES, shown
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
 from recipe.prompting import visible
@@ -83,7 +84,11 @@ class MatchMeasure(Measure):
     def rows(
         self, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
     ) -> list[Row]:
-        """A row for each plan: its lines, and the step of the reference that each matches, None for none."""
+        """A row for each plan: its lines, and the step of the reference that each matches, None for none.
+
+        The whole plan is measured; the row holds its first lines, without invisible characters and no longer than a
+        limit.
+        """
         rows = self._rows(examples, predictions)
         if self._annotated is not None:
             made = control_plans(examples, self._annotated, self._seed) | self.more_controls
@@ -105,8 +110,9 @@ class MatchMeasure(Measure):
                 plan.sample,
                 details={
                     "goal": visible(plan.goal),
-                    "steps": list(plan.texts),
-                    "matched": list(self.matcher.names(known[plan.example_id], plan.texts)),
+                    # As judges and validity write them, so that a report shows equal plans of a system as one.
+                    "steps": [shown(text) for text in plan.texts[:MOST_LINES]],
+                    "matched": list(self.matcher.names(known[plan.example_id], plan.texts[:MOST_LINES])),
                 },
             )
             for plan, metrics in zip(scored, plan_metrics(scored), strict=True)

@@ -87,6 +87,8 @@ def ordered_f1(plan: Sequence[Hashable], reference: Sequence[Hashable]) -> float
     >>> ordered_f1(["stir", "pour"], ["pour", "stir"]), ordered_f1(["pour", "wait", "stir"], ["pour", "stir"])
     (0.5, 0.8)
     """
+    # The longest common subsequence, a row of the table at a time: L[i, j] = L[i - 1, j - 1] + 1 where steps are equal,
+    # else the larger of L[i - 1, j] and L[i, j - 1].
     row = [0] * (len(reference) + 1)
     for step in plan:
         diagonal = 0
@@ -161,6 +163,11 @@ class CosineScale(NamedTuple):
     chance: float
     same: float
 
+    def likeness(self, cosines: Array) -> Array:
+        """Cosines on the scale, 0 to 1."""
+        chance, same = self
+        return np.asarray(np.clip((cosines - chance) / (same - chance), 0.0, 1.0), dtype=np.float64)
+
 
 class StepPair(NamedTuple):
     """Two steps that are taken for each other, by their places, and how alike they are."""
@@ -187,6 +194,7 @@ def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> CosineScale:
     steps = sorted(set().union(*sets))
     member = np.array([[step in goal for goal in sets] for step in steps], dtype=np.float64)
     vectors = embed(steps)
+    # Each pair of different steps once.
     above = np.triu_indices(len(steps), k=1)
     cosines, together = (vectors @ vectors.T)[above], (member @ member.T)[above] > 0
     # A percentile and no greatest value: one odd pair would set the scale.
@@ -197,9 +205,9 @@ def scale_of(goals: Sequence[Sequence[str]], embed: Embed) -> CosineScale:
 class Likeness:
     """Compares texts under one encoder's scale; holds their vectors."""
 
-    def __init__(self, embed: Embed, calibration: CosineScale, texts: Sequence[str]) -> None:
+    def __init__(self, embed: Embed, scale: CosineScale, texts: Sequence[str]) -> None:
         """Embed all `texts` that will be compared, each once and in sorted order."""
-        self.calibration = calibration
+        self.scale = scale
         distinct = sorted(set(texts))
         self._place = {text: row for row, text in enumerate(distinct)}
         self._vectors = embed(distinct) if distinct else np.zeros((0, 1), dtype=np.float32)
@@ -212,12 +220,7 @@ class Likeness:
 
     def between(self, first: Sequence[str], second: Sequence[str]) -> Array:
         """Likenesses [first, second], 0 to 1."""
-        return self.scaled(self.cosines(first, second))
-
-    def scaled(self, cosines: Array) -> Array:
-        """Cosines on the scale."""
-        chance, same = self.calibration
-        return np.asarray(np.clip((cosines - chance) / (same - chance), 0.0, 1.0), dtype=np.float64)
+        return self.scale.likeness(self.cosines(first, second))
 
     def pairs(self, first: Sequence[str], second: Sequence[str]) -> list[StepPair]:
         """The assignment of steps to each other that is most alike in all, in the order of `first`.
@@ -228,9 +231,9 @@ class Likeness:
             return []
         cosines = self.cosines(first, second)
         # Likeness by chance earns nothing, so that the assignment does not pair what has no pair.
-        gains = np.maximum(cosines - self.calibration.chance, 0.0)
+        gains = np.maximum(cosines - self.scale.chance, 0.0)
         places = np.linspace(0, 1, len(first))[:, None] - np.linspace(0, 1, len(second))[None, :]
-        likeness = self.scaled(cosines)
+        likeness = self.scale.likeness(cosines)
         rows, columns = linear_sum_assignment(gains - _IN_PLACE * places**2, maximize=True)
         return [
             StepPair(int(i), int(j), float(likeness[i, j]))
@@ -247,6 +250,7 @@ def ordered_likeness(likeness: Array) -> float:
     >>> ordered_likeness(np.array([[0.0, 1.0], [1.0, 0.0]])), ordered_likeness(np.eye(2))
     (1.0, 2.0)
     """
+    # B[i, j] = max(B[i - 1, j], B[i, j - 1], B[i - 1, j - 1] + likeness[i, j]).
     best = np.zeros(likeness.shape[1] + 1)
     for row in likeness:
         matched = np.concatenate([[0.0], best[:-1] + row])

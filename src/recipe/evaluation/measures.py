@@ -305,6 +305,7 @@ def summarise(
     Raises ComputeError for a value that is not finite, and as `extras` of the measure does.
     """
     by_id = {example.example_id: example for example in examples}
+    # Controls are of the measure, not of the system: in none of its means.
     own = [row for row in rows if not row.control]
     sources = in_order({by_id[row.example_id].source for row in own})
     overall = _group(measure, "", "all", own, by_id, seed)
@@ -376,6 +377,7 @@ def _group(
         }
         if means:
             read[reading] = _intervals(measure, means, kind == "split", by_id, seed)[measure.main]
+    # Example by example, so that one with more samples weighs no more (paper, section 4.1).
     means = example_means(values)
     plans: dict[PlanId, Row] = {}
     for measured in rows:

@@ -19,6 +19,7 @@ Settings are chosen on examples of other videos than those that are measured, an
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from random import Random
 from statistics import median
@@ -27,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment.reference import free_matching
-from recipe.config.base import Fraction, Positive, Settings
 from recipe.corpus.store import Corpus
 from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
@@ -66,14 +66,15 @@ def is_step_list(narration: Narration) -> bool:
     )
 
 
-class ConsensusSettings(Settings):
+@dataclass(frozen=True, slots=True)
+class ConsensusSettings:
     """How consensus labels are made."""
 
-    narrations: Positive = 16
+    narrations: int = 16
     """k, the nearest narrations that are read; all of a smaller corpus."""
-    threshold: Fraction = 0.7
+    threshold: float = 0.7
     """Least cosine of a line to the wording that it is taken for."""
-    support: Fraction = 0.3
+    support: float = 0.3
     """Least share of the narrations that have a wording."""
 
     def __str__(self) -> str:
@@ -81,10 +82,7 @@ class ConsensusSettings(Settings):
 
 
 DEFAULTS = ConsensusSettings()
-GRID = tuple(
-    ConsensusSettings(narrations=count, threshold=threshold, support=support)
-    for count, threshold, support in product((8, 16, 24), (0.6, 0.7, 0.8), (0.2, 0.3, 0.4))
-)
+GRID = tuple(ConsensusSettings(*values) for values in product((8, 16, 24), (0.6, 0.7, 0.8), (0.2, 0.3, 0.4)))
 """The settings that are tried."""
 
 

@@ -63,7 +63,7 @@ class Cell(NamedTuple):
         if self.part == "bounds":
             return self._bounds()
         number = self.value.mean if isinstance(self.value, Interval) else float(self.value)
-        if 0 <= number < self.least:
+        if 0 <= number < self.least:  # a p-value of 0.000 would claim certainty
             return f"< {self.least:g}"
         return self._number(number) + ((" pp" if self.signed else " %") if self.percent else "")
 

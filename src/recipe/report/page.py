@@ -42,6 +42,7 @@ def render(
         data: Becomes JSON that the script reads, in the element `data`.
 
     """
+    # The policy of the page lets only the script with this hash run, whatever a text may have brought in.
     sheets = [template("recipe.report", name) for name in ("page.css", "report.css")]
     return (
         page_environment("recipe.report")

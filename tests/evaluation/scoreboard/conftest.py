@@ -69,13 +69,6 @@ def write_judged(
     return path
 
 
-def write_with_rows(path: Path, scores: Scores, rows: Sequence[Row] = ()) -> Path:
-    write_scores(path, scores)
-    if rows:
-        write_rows(rows_path(path), rows)
-    return path
-
-
 @pytest.fixture
 def examples_file(tmp_path: Path) -> Path:
     write_examples(tmp_path / "examples.jsonl", EXAMPLES)
@@ -182,67 +175,29 @@ def write_others(folder: Path) -> list[Path]:
     def group(values: dict[str, Interval], control: str = "", difference: Interval | None = None) -> Group:
         return Group(control, "control" if control else "all", values, Counts(12), difference=difference)
 
-    return [
-        write_with_rows(
-            folder / "diversity.json",
-            Scores(
-                "diversity",
-                "RL",
-                {"judge": to_json(PROXY), "samples": 10},
-                (group({"diversity": share}),),
-                extras={
-                    "samples": 10,
-                    "pairs": 450,
-                    "unscored_pairs": 3,
-                    "levels": {"0": 100, "0.25": 0, "0.5": 200, "1": 147},
-                    "order_pairs": 0,
-                    "order_disagreements": 0,
-                },
-            ),
-        ),
-        write_with_rows(
-            folder / "vpa.json",
-            Scores(
-                "vpa",
-                "RL",
-                {"protocol": "shared", "taxonomy": "105"},
-                (group(actions),),
-                {"history": "oracle"},
-                extras={
-                    "remap": {"mean_margin": 0.2},
-                    "supervised": False,
-                },
-            ),
-            [vpa_row],
-        ),
-        write_with_rows(
-            folder / "validity.json",
-            Scores(
-                "validity",
-                "RL",
-                {"graphs": "world"},
-                (group({"score": share, "order": share, "alien": share}),),
-                extras={"by_goal": {"brew tea": 0.5}, "agreement": [agreement]},
-            ),
-            [valid_row],
-        ),
-        write_with_rows(
-            folder / "match.json",
-            Scores(
-                "match",
-                "RL",
-                {"encoder": "minilm"},
-                (
-                    group(matched),
-                    group(matched, "the goal alone", Interval(0.4, 0.3, 0.5, 12, 3)),
-                    group(matched, "history copied", Interval(0.01, -0.02, 0.04, 12, 3)),
-                ),
-                {"floor": "0.667"},
-                findings=("RL does not beat this control.",),
-            ),
-            [match_row],
-        ),
-    ]
+    levels = {"0": 100, "0.25": 0, "0.5": 200, "1": 147}
+    pairs = {"pairs": 450, "unscored_pairs": 3, "order_pairs": 0, "order_disagreements": 0}
+    controls = (
+        group(matched, "the goal alone", Interval(0.4, 0.3, 0.5, 12, 3)),
+        group(matched, "history copied", Interval(0.01, -0.02, 0.04, 12, 3)),
+    )
+    told = [
+        Scores("diversity", "RL", {"judge": to_json(PROXY), "samples": 10}, (group({"diversity": share}),),
+               extras={"samples": 10, "levels": levels} | pairs),
+        Scores("vpa", "RL", {"protocol": "shared", "taxonomy": "105"}, (group(actions),), {"history": "oracle"},
+               extras={"remap": {"mean_margin": 0.2}, "supervised": False}),
+        Scores("validity", "RL", {"graphs": "world"}, (group({"score": share, "order": share, "alien": share}),),
+               extras={"by_goal": {"brew tea": 0.5}, "agreement": [agreement]}),
+        Scores("match", "RL", {"encoder": "minilm"}, (group(matched), *controls), {"floor": "0.667"},
+               findings=("RL does not beat this control.",)),
+    ]  # fmt: skip
+    files = []
+    for scores, row in zip(told, (None, vpa_row, valid_row, match_row), strict=True):
+        files.append(folder / f"{scores.measure}.json")
+        write_scores(files[-1], scores)
+        if row:
+            write_rows(rows_path(files[-1]), [row])
+    return files
 
 
 @pytest.fixture(scope="session")

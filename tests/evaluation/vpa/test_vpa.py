@@ -95,7 +95,7 @@ def test_measures_are_brute_force(task: VpaTask, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_chance_is_the_mean_over_every_plan(task: VpaTask, data: st.DataObject) -> None:
     own = with_targets(task, targets(task, data, 3))
-    chance = {row.system: row.figures for row in references(own, "").rows if row.group == "chance"}
+    chance = {row.system: row.figures for row in references(own, "") if row.group == "chance"}
     cards = task.ids.taxonomy
     for name, pools in (
         ("random, expected", [cards.actions for _ in own.samples]),
@@ -115,7 +115,7 @@ def test_chance_is_the_mean_over_every_plan(task: VpaTask, data: st.DataObject) 
 def test_sampling_agrees_with_the_expectation(task: VpaTask, name: str) -> None:
     draws = 4_000
     rows = measure(task).baseline_rows(name, draws=draws)
-    exact = next(row.figures for row in references(task, "").rows if row.system == f"{name}, expected")
+    exact = next(row.figures for row in references(task, "") if row.system == f"{name}, expected")
     for key, value in exact.items():
         found = np.mean([row.metrics[key] for row in rows])
         assert abs(found - value) < 5 * 50 / (draws * len(rows)) ** 0.5
@@ -214,13 +214,8 @@ def test_only_the_first_steps_are_read_however_many_and_long_there_are(task: Vpa
     assert (len(plan["steps"]), len(plan["steps"][0]) < 1_001) == (4, True)
 
 
-@pytest.mark.parametrize("step", ["\x00\x07", "\u202e", "\ud800", "\u200b\u2066"])
-def test_a_step_without_a_character_to_see_is_no_step(task: VpaTask, step: str) -> None:
-    assert mapped(task, step, STIR)["steps"] == [STIR]
-
-
-def test_hidden_characters_and_other_languages_are_mapped_like_any_text(task: VpaTask) -> None:
-    plan = mapped(task, "sti\x00r", "\ud800swirl", "чай налить")
+def test_hidden_characters_are_no_step_and_other_languages_are_mapped_like_any_text(task: VpaTask) -> None:
+    plan = mapped(task, "\x00\x07", "\u202e", "\u200b\u2066", "sti\x00r", "\ud800swirl", "чай налить")
     assert plan["steps"] == ["sti r", "swirl", "чай налить"]
     assert len(plan["predicted"]) == 3
 
@@ -231,6 +226,6 @@ def test_the_published_cut_is_calibrated(shared_data: Path) -> None:
     assert real.calibration.calibrated
     # Without the end of a video as an action, the same row is further away.
     steps = [replace(one, target=one.continuation) for one in real.samples if len(one.continuation) >= 4]
-    found = {row.system: row.figures for row in references(replace(real, samples=steps), "").rows}
+    found = {row.system: row.figures for row in references(replace(real, samples=steps), "")}
     published = found["Random w/ goal"]
     assert max(abs(found["random-goal, expected"][key] - value) for key, value in published.items()) > 0.3

@@ -91,7 +91,6 @@ def validity(
     from recipe.artifacts import to_json
     from recipe.evaluation.validity.scores import (
         ValidityMeasure,
-        agreement_sentence,
         agreement_with,
         agreements,
         read_judged,
@@ -111,7 +110,7 @@ def validity(
     agreement = [to_json(agreement_with(judge, own, measure.scored, plans.seed)) for judge, own in judges]
     if agreement:
         scores = replace(scores, extras=scores.extras | {"agreement": agreement})
-        scores = replace(scores, findings=(*scores.findings, *map(agreement_sentence, agreements(scores))))
+        scores = replace(scores, findings=(*scores.findings, *(own.sentence for own in agreements(scores))))
     return plans.show(scores, rows)
 
 
@@ -181,7 +180,7 @@ def compare(
     Example: recipe evaluate compare rl.json base.json --examples test.jsonl
     """
     from recipe.artifacts import require_writable, to_json, write_json
-    from recipe.evaluation.compare import compare_systems, comparison_tables
+    from recipe.evaluation.compare import compare_systems
     from recipe.evaluation.scoreboard.sources import gather
 
     if output is not None:
@@ -190,7 +189,7 @@ def compare(
     comparison = compare_systems(board.sources[0], board.sources[1], board.examples, metric or [], seed)
     if output is not None:
         write_json(output, to_json(comparison))
-    return CommandOutput(comparison, comparison_tables(comparison))
+    return CommandOutput(comparison, comparison.tables())
 
 
 @shows
@@ -211,7 +210,7 @@ def agreement(
     Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
     """
     from recipe.artifacts import require_writable, to_json, write_json
-    from recipe.evaluation.agreement import agreement_of, agreement_tables, raters_of
+    from recipe.evaluation.agreement import agreement_of, raters_of
     from recipe.evaluation.scoreboard.sources import gather
 
     if output is not None:
@@ -220,4 +219,4 @@ def agreement(
     compared = agreement_of(raters_of(board, ratings or [], controls), board, seed)
     if output is not None:
         write_json(output, to_json(compared))
-    return CommandOutput(compared, agreement_tables(compared))
+    return CommandOutput(compared, compared.tables())

@@ -12,7 +12,7 @@ from recipe.cli.vpa import CrossTask
 
 if TYPE_CHECKING:
     from recipe.evaluation.scores import Scores
-    from recipe.evaluation.vpa.run import VpaReferences
+    from recipe.evaluation.vpa.run import ReferenceRow
     from recipe.report.elements import Table
 
 _MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
@@ -87,28 +87,28 @@ def vpa(
     if plans.output is not None:
         write_rows(rows_path(plans.output), rows)
         write_scores(plans.output, scores)
-    others = references(task, scores.system)
-    calibration = others.calibration
+    calibration = task.calibration
+    others = [row for row in references(task, scores.system) if show_published or not row.published]
     shown = {"calibrated": calibration.calibrated, "apart": calibration.apart, "sentence": calibration.sentence}
-    beside = [row._asdict() for row in others.rows if show_published or not row.published]
+    beside = [row._asdict() for row in others]
     value = to_json(scores) | {"calibration": shown, "beside": beside}
     return CommandOutput(value, [_table(scores, others, show_published)])
 
 
-def _table(scores: "Scores", references: "VpaReferences", show_published: bool) -> "Table":
+def _table(scores: "Scores", others: "list[ReferenceRow]", show_published: bool) -> "Table":
     """The result above the rows that it is read against; intervals and warnings as notes."""
+    from recipe.evaluation.published import published
     from recipe.evaluation.vpa.protocol import HORIZONS
     from recipe.report.elements import Cell, Heading, Table, row
 
-    columns = references.columns.columns
+    columns = published("vpa").columns
     figures = {name: value.mean for name, value in scores.overall.values.items()}
     supervised = ", supervised" * scores.extras["supervised"]
     rows = [row(f"{scores.system}{supervised}", *(figures.get(column.key) for column in columns))]
-    for other in references.rows:
-        if show_published or not other.published:
-            section = f"published, {other.group}" if other.published else "on the same samples"
-            cells = (Cell(other.figures.get(column.key), 1) for column in columns)
-            rows.append(row(other.system, *cells, section=section))
+    for other in others:
+        section = f"published, {other.group}" if other.published else "on the same samples"
+        cells = (Cell(other.figures.get(column.key), 1) for column in columns)
+        rows.append(row(other.system, *cells, section=section))
 
     notes = list[str]()
     for horizon in HORIZONS:
@@ -117,7 +117,7 @@ def _table(scores: "Scores", references: "VpaReferences", show_published: bool) 
         if (mean := values["mAcc"]) is not None:
             samples = f"{mean.observations:,} samples of {mean.clusters:,} videos"
             notes.append(f"T={horizon}: {samples}; 95% intervals: {bounds}")
-    notes.append(references.calibration.sentence)
+    notes.append(scores.settings["calibration"])
     if show_published:
         notes.append("Most Probable is shown as published; no baseline here reproduces those rows.")
     if scores.settings["history"] == "oracle":

@@ -84,6 +84,7 @@ def sampled_plans(
     bounds = limits or JudgeConfig()
     prompts = []
     for example in examples:
+        # N of each prompt: more samples would give it more pairs than the others.
         chosen = by_example[example.example_id][:samples]
         shown = (bounded(Case(example, prediction.steps), bounds).steps for prediction in chosen)
         plans = tuple(tuple(distinct_steps(steps).values()) for steps in shown)

@@ -128,6 +128,7 @@ def _draw_questions(prompt: PromptSamples, order_check: float, seed: int) -> dic
     shown: dict[_Key, tuple[str, ...]] = {}
     for plan in prompt.plans:
         key = tuple(distinct_steps(plan))
+        # Repeated steps are collapsed before the comparison (paper, same appendix).
         # Of several wordings of one plan the first in order, so that the question does not depend on the samples.
         shown[key] = min(shown.get(key, plan), plan)
     drawn = {}
@@ -201,6 +202,7 @@ class DiversityMeasure(Measure):
             scores = [missing if pair.unscored else pair.metrics[cls.main] for pair in judged]
             answered = [score for score in scores if score is not None]
             if answered or not judged:
+                # D(x) = 2 / (N (N - 1)) * sum over i < j of d(i, j) (paper, appendix on procedural diversity).
                 # Those decided in code are all 0; one without an answer counts as the mean of the others.
                 share = len(judged) / len(own) * fmean(answered) if answered else 0.0
                 values[PlanId(name, 0)] = {cls.main: share}

@@ -119,6 +119,7 @@ class LanguageModelJudge:
                     for index, (outcome, parsed) in enumerate(last)
                     if isinstance(outcome, Answer) and (parsed is None or not parsed.how)
                 ]
+                # Of round and repeat alone: a run that resumes asks the same, and finds the answer in the cache.
                 digest = sha256(f"{self.config.seed} again {again} {numbers[0]}".encode()).digest()
                 seeded = sampling.model_copy(update={"seed": int.from_bytes(digest[:4]) >> 1})
                 if not pending:
@@ -156,7 +157,7 @@ class LlmJudge(LanguageModelJudge):
         answers = iter(self.answers(chats, rubric.schema, rubric.parse, self.config.repeats, progress))
         rows: list[Judgement] = []
         for case in shown:
-            if not actionable(case.steps):
+            if not actionable(case.steps):  # the fatal-failure rule (paper, appendix on the evaluation protocol)
                 rows.append(by_rule(case, self.name, rubric.nothing))
                 continue
             for repeat, (outcome, parsed) in enumerate(next(answers)):

@@ -72,6 +72,7 @@ def cases_of(
     With `config.history` "perceived" the history of their examples is Phi's. Raises InputError for predictions for
     unknown examples, for missing ones where those are refused, and as `bounded`.
     """
+    # Score@1 judges a single sample of each prompt (paper, section 4.1): the first.
     matched = match_predictions(examples, predictions, known)
     if matched.missing and missing == "refuse":
         raise InputError(

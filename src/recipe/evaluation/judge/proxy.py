@@ -138,7 +138,7 @@ def verdict_of(case: Case, likeness: Likeness) -> Verdict:
 
     # c_i: likeness to the history where no step of the reference is as near.
     done = likeness.cosines(steps, example.history).max(axis=1, initial=-1.0)
-    copied = np.where(done > likeness.cosines(steps, reference).max(axis=1), likeness.scaled(done), 0.0)
+    copied = np.where(done > likeness.cosines(steps, reference).max(axis=1), likeness.scale.likeness(done), 0.0)
     fresh = max(0.0, 1 - copied.sum() / min(lines, wanted))
     late = np.minimum(1.0, np.arange(len(steps)) / wanted)
     early = np.outer(1 - late, 1 - np.arange(wanted) / wanted)

@@ -165,6 +165,7 @@ def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
 
 def accuracy_of(verdict: Verdict) -> float:
     """The total in percent of the highest."""
+    # Of 30 points (paper, section 4.1 and appendix on the evaluation protocol).
     return 100 * verdict.total / FULL
 
 
@@ -216,6 +217,7 @@ def control_findings(
             continue
         videos = [video_of(by_id[name]) for name in both]
         difference = paired_interval([ours[name] for name in both], [theirs[name] for name in both], videos, seed)
+        # Only an interval clear of 0 tells; what a control must not gain is kept where none shows that it does.
         sentence = kept if (difference.sign == 1) == more else broken
         if difference.sign is None:
             sentence = f"There is too little to compare {first} with {second}"

@@ -33,6 +33,7 @@ def is_papers(judge: JudgeIdentity, model: str = JUDGE) -> bool:
     >>> is_papers(JudgeIdentity("Llama-3.3-70B-Instruct", "proxy"))
     False
     """
+    # By its whole name: a quantised variant has another.
     papers = (judge.model or judge.name).rsplit("/", 1)[-1].lower() == model.lower()
     return judge.kind == "llm" and papers and "rubric" not in judge.settings
 

@@ -18,6 +18,7 @@ from recipe.artifacts import JsonObject
 from recipe.data.roles import ROLES
 from recipe.errors import MissingExtra
 from recipe.evaluation import measure_named
+from recipe.evaluation.judge.plans import SHORTENED
 from recipe.evaluation.metrics import METRICS
 from recipe.evaluation.scoreboard.accuracy import criterion_name, dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources
@@ -62,6 +63,17 @@ class PlanView:
         """Tells it from the other plans of its example."""
         return f"{self.system}/{self.sample}"
 
+    @property
+    def explicable(self) -> bool:
+        """Whether it has steps that can be aligned and shown; the longest plans are left out."""
+        readable = all(step.strip() and len(step) <= STEP for step in self.steps)
+        return not self.actions and 0 < len(self.steps) <= STEPS and readable
+
+    def score(self, measure: int) -> float | None:
+        """The score on a measure in percent, the mean over repeats; None where it has none."""
+        values = self.scores.get(measure)
+        return sum(values) / len(values) if values else None
+
 
 @dataclass(slots=True)
 class ExampleView:
@@ -92,6 +104,16 @@ class ExampleViews:
     examples: tuple[ExampleView, ...]
     rubrics: Mapping[str, JsonObject]
     """Of the measures that are judges: names of criteria, and lowest and highest score."""
+
+    def widest_differences(self, count: int) -> list[ExampleView]:
+        """The examples with a goal whose plans differ most on the first measure, those in front first."""
+        spreads = []
+        for view in self.examples:
+            readable = all(step.strip() and len(step) <= STEP for step in view.history)
+            if view.goal and readable and any(plan.explicable for plan in view.first()):
+                values = [value for plan in view.first() if (value := plan.score(0)) is not None]
+                spreads.append((max(values) - min(values) if values else -1.0, view))
+        return [view for _, view in sorted(spreads, key=lambda pair: -pair[0])[:count]]
 
 
 def gather_views(board: ReportSources) -> ExampleViews:
@@ -157,15 +179,21 @@ def gather_views(board: ReportSources) -> ExampleViews:
 def _plan_of(view: ExampleView, row: Row, system: int, file: str) -> PlanView:
     """The plan that a row is about: one entry for equal plans of a system, whichever file they are from.
 
-    Ratings of people need not repeat the plan, so a row without steps is of the plan that is known.
+    Ratings of people need not repeat the plan, so a row without steps is of the plan that is known. A judge reads a
+    long plan from its start alone, and the whole plan is shown.
     """
-    texts = _texts(row.details["steps"])
+    texts, flags = _texts(row.details["steps"]), _texts(row.details.get("flags"))
     same = [plan for plan in view.plans.values() if (plan.system, plan.sample) == (system, row.sample)]
     for plan in same:
         if plan.steps == texts or not texts:
             return plan
         if not plan.steps and not plan.flags:
             plan.steps = texts
+            return plan
+        both = min(len(plan.steps), len(texts))
+        begun = plan.steps[:both] == texts[:both]
+        if begun and SHORTENED in (flags if len(texts) == both else plan.flags):
+            plan.steps = max(plan.steps, texts, key=len)
             return plan
     return view.plans.setdefault((system, row.sample, file if same else ""), PlanView(system, row.sample, texts))
 
@@ -192,12 +220,6 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def mean_score(plan: PlanView, measure: int) -> float | None:
-    """A plan's score on a measure in percent, the mean over repeats; None where it has none."""
-    values = plan.scores.get(measure)
-    return sum(values) / len(values) if values else None
-
-
 def page_data(
     board: ReportSources, views: ExampleViews, colours: Mapping[str, str], grounded: Mapping[str, Mapping[str, str]]
 ) -> JsonObject:
@@ -206,7 +228,7 @@ def page_data(
     for view in views.examples:
         plans = []
         for plan in sorted(view.plans.values(), key=lambda plan: (plan.system, plan.sample)):
-            scores = [mean_score(plan, measure) for measure in range(len(views.measures))]
+            scores = [plan.score(measure) for measure in range(len(views.measures))]
             longer = [f"{len(plan.steps):,} steps, the first {STEPS} shown"] if len(plan.steps) > STEPS else []
             data: JsonObject = {
                 "y": plan.system,
@@ -266,10 +288,10 @@ def explain_plans(
     template = environment.get_template("ground.html.jinja")
     elements: list[Markup] = []
     names: dict[str, dict[str, str]] = {}
-    chosen = widest_differences(views, count)
+    chosen = views.widest_differences(count)
     with progress.task("explaining plans", total=len(chosen)) as advance:
         for view in chosen:
-            for plan in filter(_can_be_explained, view.first()):
+            for plan in (plan for plan in view.first() if plan.explicable):
                 name = f"ground-{len(elements)}"
                 explanation = explain(verifier, goal=view.goal, history=view.history, continuation=plan.steps)
                 best = explanation.best
@@ -283,20 +305,3 @@ def explain_plans(
                 names.setdefault(view.example_id, {})[plan.name] = name
             advance(1)
     return PlanExplanations(tuple(elements), names, len(chosen), time.perf_counter() - start)
-
-
-def widest_differences(views: ExampleViews, count: int) -> list[ExampleView]:
-    """The examples with a goal whose plans differ most on the first measure, those in front first."""
-    spreads = []
-    for view in views.examples:
-        readable = all(step.strip() and len(step) <= STEP for step in view.history)
-        if view.goal and readable and any(map(_can_be_explained, view.first())):
-            values = [value for plan in view.first() if (value := mean_score(plan, 0)) is not None]
-            spreads.append((max(values) - min(values) if values else -1.0, view))
-    return [view for _, view in sorted(spreads, key=lambda pair: -pair[0])[:count]]
-
-
-def _can_be_explained(plan: PlanView) -> bool:
-    """Whether a plan has steps that can be aligned and shown; the longest plans are left out."""
-    readable = all(step.strip() and len(step) <= STEP for step in plan.steps)
-    return not plan.actions and 0 < len(plan.steps) <= STEPS and readable

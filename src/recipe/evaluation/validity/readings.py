@@ -175,6 +175,11 @@ class Candidates(NamedTuple):
     then: tuple[StepCandidate, ...] = ()
     """Only where all of `first` are done."""
 
+    def free(self, done: frozenset[str]) -> list[StepCandidate]:
+        """Those that are not done. A line that only repeats its step is a repeat, unless a twin is still open."""
+        free = ([own for own in steps if own.step not in done] for steps in (self.first, self.then))
+        return next(filter(None, free), [])
+
 
 class _Cost(NamedTuple):
     """The cost of a choice, in the order of weight."""
@@ -203,7 +208,7 @@ class Chooser:
         for later, direct in graph.after.items():
             for earlier in direct:
                 followers[earlier].append(later)
-        # The followers of an optional step, also through optional steps that are left out.
+        # The followers of an optional step, also through optional steps that are left out: a -> (b) -> c says a -> c.
         self._waiting: dict[str, set[str]] = {}
         for step in graph.optional:
             waiting, open_steps = self._waiting.setdefault(step, set()), list(followers[step])
@@ -226,9 +231,7 @@ class Chooser:
         for index, candidates in enumerate(lines):
             planned, best = index >= history, dict[frozenset[str], _State]()
             for state in states:
-                free = [candidate for candidate in candidates.first if candidate.step not in state.done]
-                # A line that only repeats its step is read as a repeat, unless a twin is still open.
-                free = free or [candidate for candidate in candidates.then if candidate.step not in state.done]
+                free = candidates.free(state.done)
                 # Of those that neither words nor dependencies tell apart, the first; others lead to the same scores.
                 alike = {
                     (self._places[candidate.step], candidate.similarity): candidate for candidate in reversed(free)
@@ -342,8 +345,8 @@ def embedded(embed: Embed, texts: list[str]) -> Vectors:
     return vectors
 
 
-def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> float:
-    """The similarity that `share` of steps do not reach to the nearest step of a goal that is not theirs.
+def threshold_of(graphs: TaskGraphs, embed: Embed) -> float:
+    """The similarity that 85% of steps do not reach to the nearest step of a goal that is not theirs (`FOREIGN`).
 
     Wordings that two goals share are left out: they are no foreign steps. Raises InputError for a single goal.
     """
@@ -363,7 +366,7 @@ def threshold_of(graphs: TaskGraphs, embed: Embed, share: float = FOREIGN) -> fl
     if not foreign:
         raise InputError("all goals have the same steps, so that no threshold can be found; give --threshold.")
     # Two decimals: a threshold that is written down and read again is the same.
-    return round(float(np.quantile(foreign, share)), 2)
+    return round(float(np.quantile(foreign, FOREIGN)), 2)
 
 
 class GraphReader:

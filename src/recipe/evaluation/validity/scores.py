@@ -127,14 +127,13 @@ class ValidityMeasure(Measure):
         skipped = {example.goal for example in examples if not self.knows(example)}
         if skipped and (not skip or not kept):
             others = f" {len(skipped)} such goals" if len(skipped) > 1 else " such a goal"
-            count = (
-                f"{len(examples) - len(kept)} of {len(examples)} examples have{others}; --skip-goals leaves them out."
-            )
+            lost = len(examples) - len(kept)
+            count = f"{lost} of {len(examples)} examples have{others}; --skip-goals leaves them out."
             first = next(example for example in examples if example.goal in skipped)
             try:
                 self.reader.read(first.goal, (), ())
             except InputError as error:
-                raise InputError(f"{error} {count}; --skip-goals leaves them out.") from None
+                raise InputError(f"{error} {count}") from None
         left_out = {"goals without a graph": len(skipped), "examples of these": len(examples) - len(kept)}
         return kept, left_out
 
@@ -255,6 +254,17 @@ class JudgeAgreement:
     spearman: Interval | None
     kendall: float | None
 
+    @property
+    def sentence(self) -> str:
+        """The agreement in words."""
+        rho, tau = self.spearman, self.kendall
+        if rho is None or tau is None:
+            return f"{self.judge.name}: no rank correlation over {self.plans:,} plans, all equal to one of the two."
+        bounds = f" (no interval: {rho.reason})" if rho.reason else ""
+        if rho.low is not None and rho.high is not None:
+            bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
+        return f"{self.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {self.plans:,} plans."
+
 
 def agreement_with(
     judge: JudgeIdentity, rows: Sequence[Judgement], scored: Sequence[ScoredPlan], seed: int = 0
@@ -264,6 +274,7 @@ def agreement_with(
     A correlation is None where all plans are equal to one of the two. Raises InputError where no plan has a verdict, or
     a verdict is on another plan of the same name.
     """
+    # By example and sample: a judge's repeats are averaged before ranks are taken.
     totals: dict[tuple[str, int], list[float]] = defaultdict(list)
     steps: dict[tuple[str, int], tuple[str, ...]] = {}
     for judgement in rows:
@@ -296,16 +307,3 @@ def agreements(scores: Scores) -> list[JudgeAgreement]:
     """The agreement of judges that scores of validity hold."""
     held = scores.extras.get("agreement", [])
     return [from_json(to_json(raw), JudgeAgreement, f"the agreement of {scores.system}") for raw in held]
-
-
-def agreement_sentence(agreement: JudgeAgreement) -> str:
-    """The agreement of validity with a judge, in words."""
-    rho, tau = agreement.spearman, agreement.kendall
-    if rho is None or tau is None:
-        return (
-            f"{agreement.judge.name}: no rank correlation over {agreement.plans:,} plans, all equal to one of the two."
-        )
-    bounds = f" (no interval: {rho.reason})" if rho.reason else ""
-    if rho.low is not None and rho.high is not None:
-        bounds = f" [{rho.low:.2f}, {rho.high:.2f}]"
-    return f"{agreement.judge.name}: Spearman {rho.mean:.2f}{bounds}, Kendall {tau:.2f} over {agreement.plans:,} plans."

@@ -28,7 +28,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from recipe.evaluation.published import PublishedTable
-from recipe.evaluation.vpa.measures import MEASURES, ActionIds, Ids, Positions
+from recipe.evaluation.vpa.measures import MEASURES, ActionIds, Array, Ids
 from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
 from recipe.types import Procedure
 
@@ -58,8 +58,8 @@ def random_plans(
         yield np.take_along_axis(table, rng.integers(sizes[:, None], size=(len(samples), width)), axis=1)
 
 
-def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal: bool) -> Positions:
-    """The exact expectation of the measures of a random plan, for each sample."""
+def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal: bool) -> Array:
+    """The exact expectation of the measures of a random plan, for each sample [measures, samples]."""
     references = ids.references(samples, horizon)
     goals = [sample.goal if with_goal else None for sample in samples]
     pools = {goal: frozenset(ids.pool(goal).tolist()) for goal in dict.fromkeys(goals)}
@@ -67,12 +67,13 @@ def expected(samples: Sequence[Sample], ids: ActionIds, horizon: int, with_goal:
     for row, goal in zip(references.tolist(), goals, strict=True):
         pool, size = pools[goal], len(pools[goal])
         # What is not in the pool, as the end is not, is never hit.
+        # Accuracy: the mean over positions of 1 / size where the action is in the pool, 0 elsewhere.
         possible = sum(action in pool for action in row)
         inside, outside = len(pool.intersection(row)), len(set(row) - pool)
+        # T independent draws, each right with probability 1 / size.
         success = size**-horizon if possible == horizon else 0.0
         rows.append((success, possible / horizon / size, _expected_iou(size, inside, outside, horizon)))
-    success, accuracy, iou = np.array(rows, dtype=np.float64).T
-    return Positions(success, accuracy, iou)
+    return np.array(rows, dtype=np.float64).T
 
 
 @cache

@@ -7,12 +7,11 @@ Ids are integers from 0; `NONE` stands where a plan is shorter than T. Such a po
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
+from recipe.evaluation.vpa.protocol import END, HORIZONS, Sample, Taxonomy
 
 Ids = NDArray[np.int64]
 """Action ids [samples, T]."""
@@ -21,28 +20,19 @@ Array = NDArray[np.float64]
 NONE = -1
 """No action."""
 MEASURES = ("success_rate", "accuracy", "iou")
-"""Of a sample at a horizon, as the paper's table has them."""
+"""Of a sample at a horizon T, as the paper's table has them: 1 where all T actions are those of the reference in order;
+the share of positions that are right; the intersection over the union of the two sets of actions, 0 of empty ones."""
 
 
-class Positions(NamedTuple):
-    """Measures of each sample, each of shape [samples]."""
+def positions(plan: Ids, reference: Ids) -> Array:
+    """Success, accuracy and IoU of each sample [measures, samples], by the `MEASURES` in order.
 
-    success: Array
-    """1 where all T actions are those of the reference, in order."""
-    accuracy: Array
-    """Share of the T positions that are right; references are never shorter, so that its mean is the micro average."""
-    iou: Array
-    """Intersection over union of the two sets of actions; 0 for two empty ones."""
-
-
-def positions(plan: Ids, reference: Ids) -> Positions:
-    """Success, accuracy and IoU of each sample.
-
-    >>> positions(np.array([[3, 4, 4]]), np.array([[3, 5, 4]]))
-    Positions(success=array([0.]), accuracy=array([0.66666667]), iou=array([0.66666667]))
+    >>> positions(np.array([[3, 4, 4]]), np.array([[3, 5, 4]])).round(2).tolist()
+    [[0.0], [0.67], [0.67]]
     """
     right = (plan == reference) & (plan != NONE)
-    return Positions(right.all(axis=1).astype(np.float64), right.mean(axis=1), per_sample_iou(plan, reference))
+    # References are never shorter than T, so that the mean of the accuracies is the micro average.
+    return np.stack([right.all(axis=1), right.mean(axis=1), per_sample_iou(plan, reference)])
 
 
 def per_sample_iou(plan: Ids, reference: Ids) -> Array:
@@ -53,6 +43,7 @@ def per_sample_iou(plan: Ids, reference: Ids) -> Array:
             first[:, position] &= (ids[:, :position] != ids[:, position, None]).all(axis=1)
     held = (plan[:, :, None] == reference[:, None, :]).any(axis=2)
     common = (own & held).sum(axis=1)
+    # |A or B| = |A| + |B| - |A and B|.
     union = own.sum(axis=1) + theirs.sum(axis=1) - common
     return np.asarray(common / np.maximum(union, 1), dtype=np.float64)
 
@@ -87,22 +78,20 @@ class ActionIds:
         return tuple(self.names[number] for number in row if number != NONE)
 
 
-def measure_plans(
-    samples: Sequence[Sample], ids: ActionIds, draws: Iterable[Ids], horizons: Sequence[int]
-) -> list[dict[str, float]]:
+def measure_plans(samples: Sequence[Sample], ids: ActionIds, draws: Iterable[Ids]) -> list[dict[str, float]]:
     """Success rate, accuracy and IoU of each sample in percent, `horizon.measure` to value; of several draws the means.
 
     `draws` are plans [samples, T] in the order of the samples, T being the largest horizon or more.
     """
-    references = ids.references(samples, max(horizons))
-    sums = {T: np.zeros((len(MEASURES), len(samples))) for T in horizons}
+    references = ids.references(samples, max(HORIZONS))
+    sums = {T: np.zeros((len(MEASURES), len(samples))) for T in HORIZONS}
     count = 0
     for plan in draws:
         count += 1
-        for T in horizons:
-            sums[T] += np.stack(positions(plan[:, :T], references[:, :T]))
+        for T in HORIZONS:
+            sums[T] += positions(plan[:, :T], references[:, :T])
     metrics: list[dict[str, float]] = [{} for _ in samples]
-    for T in horizons:
+    for T in HORIZONS:
         for own, values in zip(metrics, (100 * sums[T] / count).T.tolist(), strict=True):
             own |= {f"{T}.{name}": value for name, value in zip(MEASURES, values, strict=True)}
     return metrics

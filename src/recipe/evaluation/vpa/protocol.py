@@ -125,6 +125,7 @@ def cut_samples(
         for cut in range(len(procedure.steps)):
             example = cut_at(procedure, cut)
             target = (*example.continuation, END)
+            # VLaMP's `create_prefixes="all"`: the end counts as an entry, so a target of T - 1 steps is long enough.
             if len(target) < width:
                 continue
             samples.append(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from recipe.evaluation.vpa.protocol import END, Sample, Taxonomy
+from recipe.evaluation.vpa.protocol import END, HORIZONS, Sample, Taxonomy
 from recipe.planning.admissible import ActionMatch, AdmissibleActions, Embed
 from recipe.prompting import visible
 
@@ -36,14 +36,15 @@ def remap(
     plans: Mapping[str, Iterable[str]],
     taxonomy: Taxonomy,
     open_embed: Callable[[], Embed],
-    width: int,
     within_goal: bool = False,
     low_margin: float = LOW_MARGIN,
 ) -> tuple[list[MappedPlan], dict[str, float]]:
-    """The first `width` steps of each sample's plan as actions; `plans` are steps by sample id.
+    """The first steps of each sample's plan as actions; `plans` are steps by sample id.
 
     A sample without a plan is missing, which the measures count. The encoder is opened only where a step is no action.
     """
+    # Of a plan for T actions the first T count; figures of a smaller T are of prefixes (`protocol`).
+    width = max(HORIZONS)
     # Without `within_goal` every goal has the same actions, under an empty name.
     admissible = taxonomy.cards if within_goal else {"": taxonomy.actions}
 

@@ -16,7 +16,7 @@ from recipe.errors import InputError
 from recipe.evaluation.judge.plans import MISSING
 from recipe.evaluation.measures import Measure
 from recipe.evaluation.metrics import regime_colours
-from recipe.evaluation.published import PublishedTable, published
+from recipe.evaluation.published import published
 from recipe.evaluation.scores import Row, Scores
 from recipe.evaluation.vpa.baselines import (
     DRAWS,
@@ -149,7 +149,7 @@ class VpaMeasure(Measure):
             first.setdefault(prediction.example_id, prediction)
         steps = {name: prediction.steps for name, prediction in first.items()}
         mapped, measured = remap(
-            task.samples, steps, task.ids.taxonomy, self._embed, WIDTH, self._within_goal, self._low_margin
+            task.samples, steps, task.ids.taxonomy, self._embed, self._within_goal, self._low_margin
         )
         left_out = {
             "further_samples": float(len(matched.predictions) - len(first)),
@@ -178,7 +178,7 @@ class VpaMeasure(Measure):
         return self._rows(plans, [MappedPlan(actions=task.ids.named(own)) for own in first.tolist()])
 
     def _rows(self, draws: Iterable[Ids], plans: Sequence[MappedPlan]) -> list[Row]:
-        measured = measure_plans(self.task.samples, self.task.ids, draws, HORIZONS)
+        measured = measure_plans(self.task.samples, self.task.ids, draws)
         rows = []
         for sample, plan, metrics in zip(self.task.samples, plans, measured, strict=True):
             gold = sample.target[:WIDTH]
@@ -267,15 +267,7 @@ class ReferenceRow(NamedTuple):
     """Printed in the paper, and not computed here."""
 
 
-class VpaReferences(NamedTuple):
-    """Rows beside a result, and whether they may be compared."""
-
-    rows: list[ReferenceRow]
-    calibration: Calibration
-    columns: PublishedTable
-
-
-def references(task: VpaTask, system: str) -> VpaReferences:
+def references(task: VpaTask, system: str) -> list[ReferenceRow]:
     """Chance in exact expectation, floors that the result is not itself, and the published table."""
     table = published("vpa")
     keys = [column.key for column in table.columns]
@@ -285,10 +277,10 @@ def references(task: VpaTask, system: str) -> VpaReferences:
     ]
     for name in _FLOORS if task.training else ():
         if name != system:
-            measured = measure_plans(task.samples, task.ids, [floor(task, name)], HORIZONS)
+            measured = measure_plans(task.samples, task.ids, [floor(task, name)])
             figures = {key: float(np.mean([metrics[key] for metrics in measured])) for key in keys}
             rows.append(ReferenceRow("floor", name, figures))
     for line in table.rows:
         figures = {key: value for key, value in zip(keys, line.values, strict=True) if value is not None}
         rows.append(ReferenceRow(line.group, line.name, figures, published=True))
-    return VpaReferences(rows, task.calibration, table)
+    return rows
