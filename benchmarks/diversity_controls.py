@@ -15,7 +15,7 @@ from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.evaluation.diversity.judges import ProxyDiversityJudge, Question
 from recipe.evaluation.diversity.plans import PLANS, PromptSamples, distinct_steps
-from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows
+from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans
 from recipe.evaluation.measures import summarise
 from recipe.types import Example
 from recipe.world.examples import draw_examples
@@ -42,7 +42,7 @@ def main() -> None:
     for name, write in CONTROLS.items():
         prompts = [sampled(world, example, examples, write) for example in examples]
         pairs = compare_plans(judge, prompts, order_check=0)
-        scores = summarise(DiversityMeasure(judge.identity, PLANS), name, pair_rows(pairs), examples)
+        scores = summarise(DiversityMeasure(judge.identity, PLANS), name, [pair.row() for pair in pairs], examples)
         diversity, levels = scores.overall.values["diversity"], scores.extras["levels"]
         found["controls"][name] = {"diversity": to_json(diversity), "levels": levels}
         ends = f"(no interval: {diversity.reason})"

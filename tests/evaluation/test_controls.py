@@ -66,17 +66,14 @@ def test_a_system_is_compared_on_the_prompts_that_have_the_control() -> None:
 def test_only_an_interval_above_zero_beats_a_control() -> None:
     assert is_beaten(Interval(0.2, 0.1, 0.3))
     assert not any(map(is_beaten, (Interval(0.2, -0.1, 0.5), Interval(0.2), Interval(-0.2, -0.3, -0.1))))
-    better = control_differences(
-        "t", {"RL": means("abcdef", [1.0] * 6)}, {"control: x": means("abcdef", [0.0] * 6)}, "matched_f1"
-    )
-    assert control_sentences(better) == []
-    worse = control_differences(
-        "t", {"RL": means("abcdef", [0.0] * 6)}, {"control: x": means("abcdef", [0.5] * 6)}, "matched_f1"
-    )
-    [sentence] = control_sentences(better + worse)
+
+    def said(names: str, system: float, control: float) -> list[str]:
+        controls = {"control: x": means(names, [control] * len(names))}
+        differences = control_differences("t", {"RL": means(names, [system] * len(names))}, controls, "matched_f1")
+        return control_sentences(differences)
+
+    assert said("abcdef", 1.0, 0.0) == []
+    [sentence] = said("abcdef", 0.0, 0.5)
     assert "RL does not beat this control" in sentence
     assert "x: −0.500" in sentence
-    few = control_differences(
-        "t", {"RL": means("abc", [1.0] * 3)}, {"control: x": means("abc", [0.0] * 3)}, "matched_f1"
-    )
-    assert len(control_sentences(few)) == 1  # three that are alike are no proof
+    assert len(said("abc", 1.0, 0.0)) == 1  # three that are alike are no proof

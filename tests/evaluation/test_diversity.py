@@ -23,7 +23,7 @@ from recipe.evaluation.diversity.judges import (
     nearest_level,
 )
 from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, chosen_prompts, distinct_steps, sampled_plans
-from recipe.evaluation.diversity.scores import DiversityMeasure, PlanPair, compare_plans, pair_rows, prompt_diversity
+from recipe.evaluation.diversity.scores import DiversityMeasure, PlanPair, compare_plans, prompt_diversity
 from recipe.evaluation.matching import CosineScale, Likeness
 from recipe.evaluation.measures import summarise
 from recipe.evaluation.scores import JudgeIdentity, Scores
@@ -69,7 +69,7 @@ def by_size(first: tuple[str, ...], second: tuple[str, ...]) -> float:
 
 
 def diversity(pairs: Sequence[PlanPair], examples: Sequence[Example] = (example(),)) -> Scores:
-    return summarise(DiversityMeasure(IDENTITY, 10), "me", pair_rows(pairs), examples)
+    return summarise(DiversityMeasure(IDENTITY, 10), "me", [pair.row() for pair in pairs], examples)
 
 
 def mean(scores: Scores) -> float:
@@ -220,10 +220,10 @@ def test_too_few_samples_are_an_error_or_left_out() -> None:
     predictions = [Prediction("e0", ("a",), n) for n in range(4)] + [Prediction("e1", ("a",), n) for n in range(2)]
     with pytest.raises(InputError, match=r"2 of 3 prompts .*'e1' with 2"):
         sampled_plans(examples, predictions, samples=4)
-    [first, _] = sampled_plans(examples, predictions[::-1], samples=3, fewer=True).prompts
+    [first, _] = sampled_plans(examples, predictions[::-1], samples=3, fewer=True)
     assert first.samples == (0, 1, 2)
     found = sampled_plans(examples, predictions, samples=4, fewer=True)
-    assert ([len(one.plans) for one in found.prompts], found.fewer, found.without) == ([4, 2], 1, 1)
+    assert [len(one.plans) for one in found] == [4, 2]
     with pytest.raises(InputError, match="no prompt has 2 samples"):
         sampled_plans(examples[2:], predictions, examples, fewer=True)
     with pytest.raises(InputError, match="nobody"):
@@ -233,7 +233,7 @@ def test_too_few_samples_are_an_error_or_left_out() -> None:
 def test_long_and_odd_plans_are_cut_to_what_is_shown() -> None:
     plans = [("x" * 10_000_000,), tuple(f"step {n}" for n in range(500)), ("\x00\u202e",), ("يقلب", "将水煮沸")]
     predictions = [Prediction("e0", plan, number) for number, plan in enumerate(plans)]
-    [prompt] = sampled_plans([example()], predictions, samples=4).prompts
+    [prompt] = sampled_plans([example()], predictions, samples=4)
     assert [len(plan) for plan in prompt.plans] == [1, 100, 0, 2]
     assert max(len(step) for plan in prompt.plans for step in plan) <= 500
 
@@ -311,5 +311,5 @@ def test_a_question_gets_the_same_answer_in_any_company(judge: ProxyDiversityJud
     questions = [Question(one, one.continuation, one.continuation[::-1]) for one in examples]
     together = judge.compare(questions)
     assert together == [found for one in questions for found in judge.compare([one])]
-    backwards = [one._replace(first=one.second, second=one.first) for one in questions]
+    backwards = [one.turned() for one in questions]
     assert judge.compare(backwards) == together

@@ -221,19 +221,6 @@ def test_the_reference_gets_all(reference: list[str], history: list[str]) -> Non
     assert found.f1 == found.ordered_f1 == 1
 
 
-@given(WANTED, st.lists(st.integers(0, 35).map(lambda place: str(10 * place)), min_size=1, max_size=5), st.data())
-@settings(deadline=None)
-def test_saying_a_step_again_gains_nothing(reference: list[str], plan: list[str], data: st.DataObject) -> None:
-    """Where the reference says each step once. A line that matches nothing gains nothing either."""
-    asked = example(list(dict.fromkeys(reference)), goal="225")
-    at = data.draw(st.integers(0, len(plan) - 1))
-    before, doubled = (matcher().agreement(asked, steps) for steps in (plan, [*plan[: at + 1], *plan[at:]]))
-    padded = matcher().agreement(asked, [*plan, "225"])
-    for more in (doubled, padded):
-        assert more.f1 <= before.f1
-        assert more.ordered_f1 <= before.ordered_f1
-
-
 @given(DEGREES, DEGREES, WANTED)
 @settings(deadline=None)
 def test_other_plans_change_nothing(plan: list[str], other: list[str], reference: list[str]) -> None:

@@ -219,7 +219,7 @@ def scores_of(tmp_path: Path, recipe: Recipe) -> Evaluate:
 
 @pytest.mark.parametrize(("training", "row"), [(0, None), (4, f"{CONSENSUS}, default settings"), (12, CONSENSUS)])
 def test_controls_of_a_corpus(scores_of: Evaluate, tmp_path: Path, training: int, row: str | None) -> None:
-    held = [*(("other", WORDS[:5]) for _ in range(4)), ("test0", WORDS[:5]), ("test1", ("warm the pot", "serve"))]
+    held = [*((f"other{n}", WORDS[:5]) for n in range(4)), ("test0", WORDS[:5]), ("test1", ("warm the pot", "serve"))]
     narrations = [Narration(video, tuple(map(Segment, lines))) for video, lines in held]
     built_corpus(tmp_path / "corpus", narrations, ENCODER.name)
     without, scores = scores_of(training), scores_of(training, "--corpus", tmp_path / "corpus")

@@ -48,11 +48,7 @@ def test_rows_come_back(tmp_path: Path) -> None:
 
 def test_every_measure_says_what_reports_and_boards_need() -> None:
     assert all(len(name) <= 16 for name in board_measures())
-    for name in known_measures():
-        kind = measure_named(name)
-        assert kind.title
-        assert kind.unit in ("%", "")
-        assert kind.main in (*kind.compared, kind.main)
+    assert all(measure_named(name).title for name in known_measures())
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def test_what_has_no_mean_or_no_pair_is_an_error(
 
 
 @settings(max_examples=20)
+@example([(3.0 ** (n % 5), n % 2, "abcdefgh"[n]) for n in range(8)])  # leans to one side
 @given(st.lists(st.tuples(floats, floats, st.sampled_from("abcd")), min_size=2, max_size=12))
 def test_differences_are_antisymmetric_and_hold_their_mean(rows: list[tuple[float, float, str]]) -> None:
     first, second, goals = zip(*rows, strict=True)

@@ -134,18 +134,22 @@ def test_the_same_words_are_told_apart_by_what_they_wait_for() -> None:
     assert thrice.score().repeated == pytest.approx(1 / 6)
 
 
-def test_the_choice_looks_ahead() -> None:
-    """Both stirs could come first; what waits for one of them tells which it was."""
-    own = made({"a": "Stir the pot", "b": "Stir the pot", "after-b": "Add cream"}, {"after-b": ["b"]})
-    reading = reader(own).read("goal", (), ["Stir the pot", "Add cream", "Stir the pot"])
-    assert reading.plan == ("b", "after-b", "a")
-    history = reader(own).read("goal", ["Stir the pot"], ["Add cream", "Stir the pot"])
-    assert (history.history, history.plan) == (("b",), ("after-b", "a"))
+STIRRED = {"a": "Stir the pot", "b": "Stir the pot", "after-b": "Add cream"}
 
 
-def test_a_required_step_is_meant_before_an_optional_one_in_the_same_words() -> None:
-    own = made({"maybe": "Stir the pot", "must": "Stir the pot"}, {}, optional=["maybe"])
-    assert reader(own).read("goal", (), ["Stir the pot"]).plan == ("must",)
+@pytest.mark.parametrize(
+    ("graph", "history", "plan", "steps"),
+    [
+        # Both stirs could come first; what waits for one of them tells which it was.
+        (made(STIRRED, {"after-b": ["b"]}), (), ("Stir the pot", "Add cream", "Stir the pot"), "b after-b a"),
+        (made(STIRRED, {"after-b": ["b"]}), ("Stir the pot",), ("Add cream", "Stir the pot"), "b after-b a"),
+        # A required step is meant before an optional one.
+        (made({"maybe": "Stir the pot", "must": "Stir the pot"}, {}, ["maybe"]), (), ("Stir the pot",), "must"),
+    ],
+)
+def test_the_choice_looks_ahead(graph: GoalGraph, history: Sequence[str], plan: Sequence[str], steps: str) -> None:
+    reading = reader(graph).read("goal", history, plan)
+    assert [*reading.history, *reading.plan] == steps.split()
 
 
 @pytest.mark.thorough

@@ -166,7 +166,7 @@ def sampled_prompts(folder: Path, settings: Scoring) -> "list[PromptSamples]":
     chosen = chosen_prompts(own, DIVERSITY_PROMPTS)
     if settings.judge is not None and settings.judge.settings.history == "perceived":
         chosen = [replace(row, history=request_from_perceived_history(row).history) for row in chosen]
-    return sampled_plans(chosen, read_predictions(folder / settings.plans), examples, settings.samples).prompts
+    return sampled_plans(chosen, read_predictions(folder / settings.plans), examples, settings.samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +234,8 @@ def next_actions(folder: Path, settings: NextActions, progress: Progress) -> Non
     else:
         predictions = _searched(folder, settings, examples, ids.taxonomy.actions, progress)
     steps = {row.example_id: row.steps for row in predictions}
-    width = max(HORIZONS)
-    mapped, _ = remap(samples, steps, ids.taxonomy, embed, width)
-    plans = ids.of([plan.actions for plan in mapped], width)
+    mapped, _ = remap(samples, steps, ids.taxonomy, embed)
+    plans = ids.of([plan.actions for plan in mapped], max(HORIZONS))
     write_jsonl(folder / settings.output, _action_rows(samples, ids, [plans]))
 
 
@@ -292,9 +291,8 @@ def _open_samples(folder: Path, data: Path | None) -> "tuple[list[Sample], Actio
 def _action_rows(samples: "list[Sample]", ids: "ActionIds", draws: "Iterable[Ids]") -> Iterator[JsonObject]:
     """A row for each sample, of several draws the means."""
     from recipe.evaluation.vpa.measures import measure_plans
-    from recipe.evaluation.vpa.protocol import HORIZONS
 
-    for sample, metrics in zip(samples, measure_plans(samples, ids, draws, HORIZONS), strict=True):
+    for sample, metrics in zip(samples, measure_plans(samples, ids, draws), strict=True):
         yield {"example_id": sample.sample_id, "goal": sample.goal, **metrics}
 
 

@@ -208,7 +208,7 @@ def diversity(
     from recipe.data.examples import read_examples, write_examples
     from recipe.evaluation.diversity.judges import DiversityJudge, LlmDiversityJudge, ProxyDiversityJudge, render
     from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans
-    from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, pair_rows, questions
+    from recipe.evaluation.diversity.scores import DiversityMeasure, compare_plans, questions
     from recipe.evaluation.measures import summarise
     from recipe.models.sampling import distinct_decodings
     from recipe.planning.prediction_files import read_predictions
@@ -227,11 +227,11 @@ def diversity(
     planned = read_predictions(predictions)
     sampled = sampled_plans(to_plan, planned, read_examples(plans.examples), samples, fewer, judge)
     if dry_run:
-        pairs_asked = questions(sampled.prompts, order_check, seed)
+        pairs_asked = questions(sampled, order_check, seed)
         tokens = sum(len(message["content"]) for pair in pairs_asked for message in render(pair)) // 4
-        value = {"prompts": len(sampled.prompts), "calls": len(pairs_asked), "prompt_tokens": tokens}
+        value = {"prompts": len(sampled), "calls": len(pairs_asked), "prompt_tokens": tokens}
         calls = f"{len(pairs_asked):,} calls, about {tokens:,} tokens of prompts."
-        return CommandOutput(value, [f"{len(sampled.prompts):,} prompts: {calls}"])
+        return CommandOutput(value, [f"{len(sampled):,} prompts: {calls}"])
     if plans.output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run.")
     if not model.model:
@@ -242,18 +242,20 @@ def diversity(
     asking: DiversityJudge
     if model.model == PROXY:
         asking = ProxyDiversityJudge(open_embed(encoder), encoder)
-        pairs = compare_plans(asking, sampled.prompts, order_check, seed, console.progress())
+        pairs = compare_plans(asking, sampled, order_check, seed, console.progress())
     else:
         with asked_model(beside(model, plans.output)) as engine:
             asking = LlmDiversityJudge(engine, model.model, judge)
-            pairs = compare_plans(asking, sampled.prompts, order_check, seed, console.progress())
+            pairs = compare_plans(asking, sampled, order_check, seed, console.progress())
             spent = engine.ledger.numbers()
     identity = replace(asking.identity, settings=asking.identity.settings | {"history": judge.history})
     measure = DiversityMeasure(identity, samples)
     settings = {"prompts": prompts, "samples": samples, "order_check": order_check, "seed": seed}
     measure.settings = {name: str(value) for name, value in settings.items()}
-    left_out = {"prompts with fewer samples": sampled.fewer, "prompts without two samples": sampled.without}
-    rows, planned_for = pair_rows(pairs), [prompt.example for prompt in sampled.prompts]
+    fewer_plans = sum(len(prompt.plans) < samples for prompt in sampled)
+    lost = len(to_plan) - len(sampled)
+    left_out = {"prompts with fewer samples": fewer_plans, "prompts without two samples": lost}
+    rows, planned_for = [pair.row() for pair in pairs], [prompt.example for prompt in sampled]
     decoding = distinct_decodings(plan.decoding for plan in planned)
     system = plans.system or predictions.stem
     scores = summarise(measure, system, rows, planned_for, seed, spent, left_out, decoding)

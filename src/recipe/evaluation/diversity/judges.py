@@ -69,6 +69,10 @@ class Question(NamedTuple):
     first: tuple[str, ...]
     second: tuple[str, ...]
 
+    def turned(self) -> "Question":
+        """The same with the plans shown the other way round."""
+        return self._replace(first=self.second, second=self.first)
+
 
 class DiversityRating(NamedTuple):
     """A judge's answer to a question."""

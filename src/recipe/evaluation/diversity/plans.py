@@ -38,16 +38,6 @@ class PromptSamples(NamedTuple):
     """One for each sample; empty where it says nothing."""
 
 
-class SampledPrompts(NamedTuple):
-    """The prompts to compare, and how many were left out."""
-
-    prompts: list[PromptSamples]
-    fewer: int
-    """Prompts with fewer samples than asked for, kept all the same."""
-    without: int
-    """Prompts that were chosen and have fewer than two samples: in no mean."""
-
-
 def chosen_prompts(examples: Sequence[Example], count: int = PROMPTS, seed: int = 0) -> list[Example]:
     """The `count` examples whose hashes of seed and id come first, in the order of the file; all where there are fewer.
 
@@ -66,7 +56,7 @@ def sampled_plans(
     samples: int = PLANS,
     fewer: bool = False,
     limits: JudgeConfig | None = None,
-) -> SampledPrompts:
+) -> list[PromptSamples]:
     """The first `samples` plans of each example by their numbers; `known` are all that may have been planned for.
 
     Raises InputError for predictions for unknown examples, and for an example with fewer samples unless `fewer`: then
@@ -93,9 +83,7 @@ def sampled_plans(
     compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST]
     if not compared:
         raise InputError(f"no prompt has {FEWEST} samples, and diversity is that of pairs; sample more plans.")
-    return SampledPrompts(
-        compared, sum(len(prompt.plans) < samples for prompt in compared), len(prompts) - len(compared)
-    )
+    return compared
 
 
 def distinct_steps(steps: Sequence[str]) -> dict[str, str]:

@@ -61,6 +61,15 @@ class PlanPair:
     text: str = ""
     """The judge's raw answer."""
 
+    def row(self) -> Row:
+        """The row of the pair, by the number of its first sample."""
+        known = {name: value for name, value in asdict(self).items() if name not in ("example_id", "first", "score")}
+        # Not by equality: a level of 0 equals False.
+        details = {name: value for name, value in known.items() if not (value is None or value is False or value == "")}
+        metrics = {} if self.score is None else {"diversity": self.score}
+        unscored = "" if metrics else self.unscored or "no answer"
+        return Row(self.example_id, metrics, self.first, unscored=unscored, details=details)
+
 
 class _DrawnQuestion(NamedTuple):
     """A question about two plans and how it is asked."""
@@ -118,8 +127,7 @@ def compare_plans(
 def questions(prompts: Sequence[PromptSamples], order_check: float = 0.1, seed: int = 0) -> list[Question]:
     """All questions that `compare_plans` asks: as they are drawn, then those that are asked the other way round too."""
     drawn = [question for prompt in prompts for question in _draw_questions(prompt, order_check, seed).values()]
-    checked = [one_way.question for one_way in drawn if one_way.both_ways]
-    turned = [question._replace(first=question.second, second=question.first) for question in checked]
+    turned = [one_way.question.turned() for one_way in drawn if one_way.both_ways]
     return [one_way.question for one_way in drawn] + turned
 
 
@@ -148,21 +156,8 @@ def prompt_diversity(pairs: Iterable[PlanPair], missing: Literal[0, 1] | None = 
     An answer that is missing counts as `missing`; without that, a prompt of whose questions none was answered is left
     out.
     """
-    values = DiversityMeasure.plan_values(pair_rows(pairs), missing)
+    values = DiversityMeasure.plan_values((pair.row() for pair in pairs), missing)
     return {plan.example_id: metrics["diversity"] for plan, metrics in values.items()}
-
-
-def pair_rows(pairs: Iterable[PlanPair]) -> list[Row]:
-    """A row for each pair, by the number of its first sample."""
-    rows = []
-    for pair in pairs:
-        known = {name: value for name, value in asdict(pair).items() if name not in ("example_id", "first", "score")}
-        # Not by equality: a level of 0 equals False.
-        details = {name: value for name, value in known.items() if not (value is None or value is False or value == "")}
-        metrics = {} if pair.score is None else {"diversity": pair.score}
-        unscored = "" if metrics else pair.unscored or "no answer"
-        rows.append(Row(pair.example_id, metrics, pair.first, unscored=unscored, details=details))
-    return rows
 
 
 class DiversityMeasure(Measure):

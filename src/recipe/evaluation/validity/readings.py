@@ -188,6 +188,15 @@ class _Cost(NamedTuple):
     broken_in_history: int = 0
     dissimilarity: float = 0.0
 
+    def plus(self, broken: int, planned: bool, dissimilarity: float) -> "_Cost":
+        """The cost with that of one more line, of the plan or of the history."""
+        return _Cost(
+            self.broken_in_plan + broken * planned,
+            self.broken_in_history + broken * (not planned),
+            # Rounded, so that ties are ties on every processor.
+            round(self.dissimilarity + dissimilarity, 4),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _State:
@@ -197,6 +206,14 @@ class _State:
     cost: _Cost
     choice: str | None = None
     previous: "_State | None" = None
+
+    def path(self) -> PlanKey:
+        """The choice for each line that led here."""
+        steps, state = list[str | None](), self
+        while state.previous is not None:
+            steps.append(state.choice)
+            state = state.previous
+        return tuple(reversed(steps))
 
 
 class Chooser:
@@ -243,10 +260,7 @@ class Chooser:
                 if free:
                     following = []
                     for step, similarity in free:
-                        broken, (plan, past, far) = self._broken(step, state.done), state.cost
-                        # Rounded, so that ties are ties on every processor.
-                        far = round(far + 1 - similarity, 4)
-                        cost = _Cost(plan + broken * planned, past + broken * (not planned), far)
+                        cost = state.cost.plus(self._broken(step, state.done), planned, 1 - similarity)
                         following.append(_State(state.done | {step}, cost, step, state))
                 else:  # a repeated step and none at all change nothing
                     again = candidates.first[0].step if candidates.first else None
@@ -259,11 +273,7 @@ class Chooser:
                 best.values(), key=lambda state: (-len(state.done & required), -len(state.done), state.cost)
             )
             states = ranked[:BEAM]
-        steps, state = [], states[0]
-        while state.previous is not None:
-            steps.append(state.choice)
-            state = state.previous
-        return tuple(reversed(steps))
+        return states[0].path()
 
     def _broken(self, step: str, done: frozenset[str]) -> int:
         """Dependencies broken by doing `step` now: its own, and those of done steps that it comes too late for."""
