@@ -65,8 +65,7 @@ _UNDEFINED = 0.01
 """Share of resamples without variation up to which they are left out; with more there is no interval."""
 _BOOTSTRAPPED = 10
 """Clusters from which the bootstrap alone bounds a statistic."""
-# Johnson adds m3 / (6 n s^2) + m3 / (3 s^4) (x - mu)^2 to the mean of n values, m3 being their third moment. At an end
-# of the interval (x - mu)^2 is z^2 s^2 / n: (1 + 2 z^2) / 6 times the third moment of the mean over its variance.
+# Johnson adds m3 / (6 n s^2) + m3 / (3 s^4) (x - mu)^2 to the mean; at an end of the interval (x - mu)^2 = z^2 s^2 / n.
 _LEAN = (1 + 2 * NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2) / 6
 """Third moments over variances by which Johnson's t interval reaches further on the side of the longer tail."""
 _LEANING = 6
@@ -137,10 +136,9 @@ class _Clustered(NamedTuple):
         return np.asarray(np.square(self._residuals()).sum(axis=1), dtype=np.float64)
 
     def jackknife(self) -> Array:
-        """Variance of the mean from the means without one cluster each [rows]."""
+        """Variance of the mean [rows]: (n - 1) / n times the sum of (mean without a cluster - mean)^2."""
         # Leaving a cluster out moves the mean by its residual over the share of the values that stay.
         moved = self._residuals() / (1 - self.shares)
-        # (n - 1) / n * sum of (mean without i - mean)^2.
         return np.asarray((1 - 1 / len(self.sizes)) * np.square(moved).sum(axis=1), dtype=np.float64)
 
     def skewness(self) -> Array:
@@ -205,8 +203,6 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
     groups = [_Clustered(group.sums[rows], group.sizes) for group in groups]
     variance, student = _student(groups)
     sandwich = np.sum([group.sandwich() for group in groups], axis=0) / len(groups) ** 2
-    # The percentiles at which the bootstrap has the width of the t interval: it is too narrow for few clusters, whose
-    # variance it underestimates.
     tails = _extra("scipy.special").ndtr(-student * np.sqrt(variance / sandwich))
     lean = _LEAN * np.sum([group.skewness() for group in groups], axis=0) / len(groups) ** 3 / variance
     drawn: Array = np.zeros(())
@@ -385,7 +381,6 @@ class Comparison:
     second: float
     difference: Interval
     p_value: float
-    """Two-sided p-value."""
     exact: bool
     """Whether all flips were enumerated."""
     effect: float | None
@@ -526,7 +521,6 @@ def krippendorff_alpha(
     if len(values) == 1:
         return Reliability(None, f"every rating is {values[0]:g}, so that agreement beyond chance is not defined")
     columns = _moments(rated) if level == "interval" else _coincidences(rated, values)
-    # Sums over units are all that alpha needs, so that a resample of units is a sum of their columns.
     value = float(_alphas(columns.sum(axis=0)[None], level)[0])
     names, cluster = np.unique(labels, return_inverse=True)
     by_cluster = np.zeros((len(names), columns.shape[1]))
@@ -608,7 +602,6 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
     total = weights.sum(axis=1, keepdims=True)
     x -= (weights * x).sum(axis=1, keepdims=True) / total
     y -= (weights * y).sum(axis=1, keepdims=True) / total
-    # Spearman's rho: Pearson's correlation of the mid-ranks.
     spread = np.sqrt((weights * x**2).sum(axis=1) * (weights * y**2).sum(axis=1))
     shared = (weights * x * y).sum(axis=1)
     correlations: Array = np.divide(shared, spread, out=np.full(len(weights), np.nan), where=spread > 1e-9)
@@ -617,7 +610,6 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
 
 def _ranks(values: Array, weights: Array) -> Array:
     """Mid-ranks of each plan [draws, plans] when plan j is there weights[., j] times."""
-    # The mid-rank of a value is the number of smaller ones and half of the equal ones; a constant off is no matter.
     distinct, value_of = np.unique(values, return_inverse=True)
     members = np.zeros((len(values), len(distinct)))
     members[np.arange(len(values)), value_of] = 1

@@ -305,7 +305,6 @@ def summarise(
     Raises ComputeError for a value that is not finite, and as `extras` of the measure does.
     """
     by_id = {example.example_id: example for example in examples}
-    # Controls are of the measure, not of the system: in none of its means.
     own = [row for row in rows if not row.control]
     sources = in_order({by_id[row.example_id].source for row in own})
     overall = _group(measure, "", "all", own, by_id, seed)

@@ -169,7 +169,6 @@ def read_scores(path: Path | str) -> Scores:
             raise InputError.at(path, "a version before 0.3 wrote these scores", "evaluate the system again")
         raise InputError.at(path, "no scores", "give a file that `recipe evaluate` wrote", field="measure")
     scores = from_json(raw, Scores, str(path))
-    # Every reader asks for the group of all plans.
     if not scores.of("all"):
         raise InputError.at(path, "no group of all plans", "evaluate the system again", field="groups")
     if "judge" in scores.identity:

@@ -56,7 +56,6 @@ class RubricMeasure(Measure):
         for row in rows:
             if not row.control and not row.unscored:
                 by_plan.setdefault(row.plan, []).append(row.metrics[self.main])
-        # How much of a figure is the judge's own chance, apart from that of prompts.
         deviations = [stdev(values) for values in by_plan.values() if len(values) > 1]
         ways = Counter(how for row in rows if not row.control and (how := row.details["how"]))
         return {

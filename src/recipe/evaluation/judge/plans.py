@@ -27,7 +27,7 @@ from recipe.types import Example
 Missing = Literal["zero", "refuse"]
 """Examples without a prediction are judged as empty plans, or are an error."""
 Samples = Literal["first", "all"]
-"""Which samples of an example are judged: the first (Score@1), or each."""
+"""Which samples of an example are judged: the first (Score@1; paper, section 4.1), or each."""
 MISSING, SHORTENED, EMPTY = "missing", "shortened", "empty"
 """Flags of cases and verdicts."""
 _CUT = "…"
@@ -72,7 +72,6 @@ def cases_of(
     With `config.history` "perceived" the history of their examples is Phi's. Raises InputError for predictions for
     unknown examples, for missing ones where those are refused, and as `bounded`.
     """
-    # Score@1 judges a single sample of each prompt (paper, section 4.1): the first.
     matched = match_predictions(examples, predictions, known)
     if matched.missing and missing == "refuse":
         raise InputError(

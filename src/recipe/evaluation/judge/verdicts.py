@@ -31,8 +31,6 @@ from recipe.types import Example, Grades, Unscored, Verdict
 CRITERIA = tuple(field.name for field in fields(Verdict))
 """The six criteria of the rubric, in its order."""
 HIGHEST = 5
-FULL = len(CRITERIA) * HIGHEST
-"""The highest total."""
 NOTHING = Verdict(*(0 for _ in CRITERIA))
 """The verdict of 0 on all six, which is also that of the fatal rule."""
 _SCORES = f"give an integer from 0 to {HIGHEST} for each of {', '.join(CRITERIA)}"
@@ -164,9 +162,8 @@ def verdict_rows(judged: Iterable[Judgement]) -> list[Row]:
 
 
 def accuracy_of(verdict: Verdict) -> float:
-    """The total in percent of the highest."""
-    # Of 30 points (paper, section 4.1 and appendix on the evaluation protocol).
-    return 100 * verdict.total / FULL
+    """The total in percent of the highest, 30 (paper, section 4.1 and appendix on the evaluation protocol)."""
+    return 100 * verdict.total / (len(CRITERIA) * HIGHEST)
 
 
 _CHECKS = (
@@ -217,7 +214,6 @@ def control_findings(
             continue
         videos = [video_of(by_id[name]) for name in both]
         difference = paired_interval([ours[name] for name in both], [theirs[name] for name in both], videos, seed)
-        # Only an interval clear of 0 tells; what a control must not gain is kept where none shows that it does.
         sentence = kept if (difference.sign == 1) == more else broken
         if difference.sign is None:
             sentence = f"There is too little to compare {first} with {second}"
