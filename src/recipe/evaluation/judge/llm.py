@@ -119,7 +119,6 @@ class LanguageModelJudge:
                     for index, (outcome, parsed) in enumerate(last)
                     if isinstance(outcome, Answer) and (parsed is None or not parsed.how)
                 ]
-                # Of round and repeat alone: a run that resumes asks the same, and finds the answer in the cache.
                 digest = sha256(f"{self.config.seed} again {again} {numbers[0]}".encode()).digest()
                 seeded = sampling.model_copy(update={"seed": int.from_bytes(digest[:4]) >> 1})
                 if not pending:
