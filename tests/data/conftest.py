@@ -116,13 +116,8 @@ def captaincook4d(tmp_path: Path) -> Path:
         for name, steps in recordings.items()
     }
     (folder / "annotation_json" / "complete_step_annotations.json").write_text(json.dumps(complete))
-    for name, lists in (
-        ("recordings_data_split_combined", (["9_2"], [], ["9_11"])),
-        ("person_data_split_combined", (["9_11"], ["9_2"], ["9_3"])),
-        ("recipes_data_split_combined", ([], [], [])),
-    ):
-        text = json.dumps(dict(zip(("train", "val", "test"), lists, strict=True)))
-        (folder / "data_splits" / f"{name}.json").write_text(text)
+    splits = json.dumps({"train": ["9_2"], "val": [], "test": ["9_11"]})
+    (folder / "data_splits" / "recordings_data_split_combined.json").write_text(splits)
     return folder
 
 

@@ -11,7 +11,6 @@ import pytest
 from tests.conftest import raises_input
 
 from recipe.data.benchmarks import BENCHMARKS, summarise
-from recipe.data.captaincook4d import read_captaincook4d
 from recipe.data.supervision import cut_procedures
 from recipe.evaluation.vpa.protocol import read_release
 from recipe.types import Procedure, Step
@@ -120,6 +119,7 @@ def test_another_layout_is_named_by_its_field(
 TEXT_FAULTS: list[tuple[str, str, str, int | None, tuple[str, ...]]] = [
     ("coin", "COIN.json", "[1, 2", None, ("not valid JSON",)),
     ("captaincook4d", ANNOTATIONS, "[]", None, ("[]",)),
+    ("captaincook4d", SPLIT_LIST, '{"train": [], "val": [], "test": []}', None, ("no recording",)),
     ("crosstask", CARDS, "501\nBrew\n", None, ("2 non-blank lines are not cards",)),
     ("crosstask", CARDS, "", None, ("0 non-blank lines",)),
     ("crosstask", CARDS, "1\nA\nu\n3\na,b\n", 5, ("2 steps are listed", "3")),
@@ -270,13 +270,6 @@ def test_the_video_history_of_overlapping_steps_ends_where_the_next_one_starts()
     recording = Procedure("captaincook4d", "9_2", "Mint Tea", steps, "train")
     # The first step goes on until 20 s, and is history from the start of the second on, at 3 s.
     assert [(e.history, e.until) for e in cut_procedures([recording]).examples] == [(("a",), 3), (("a", "b"), 4)]
-
-
-def test_another_list_of_captaincook_gives_other_splits(captaincook4d: Path) -> None:
-    procedures = read_captaincook4d(captaincook4d, "person_data_split_combined")
-    assert [procedure.split for procedure in procedures] == ["train", "val", "test"]
-    with raises_input(captaincook4d / "data_splits/recipes_data_split_combined.json", None, None, "no recording"):
-        read_captaincook4d(captaincook4d, "recipes_data_split_combined")
 
 
 @pytest.mark.parametrize(
@@ -432,16 +425,3 @@ def test_the_real_files_hold_what_is_published(shared_data: Path, name: str, cou
         assert not any(step.text.partition("-")[0].strip().isalpha() for p in procedures for step in p.steps)
     if name == "niv":
         assert "perform cardio pulmonary resuscitation" in {procedure.goal for procedure in procedures}
-
-
-@pytest.mark.real_data
-@pytest.mark.parametrize(
-    ("split_list", "splits"),
-    [
-        ("recordings_data_split_normal", {"train": 90, "val": 26, "test": 48, "": 220}),
-        ("person_data_split_combined", {"train": 204, "val": 84, "test": 96}),
-        ("environment_data_split_combined", {"train": 216, "val": 115, "test": 53}),
-    ],
-)
-def test_the_real_lists_of_captaincook(shared_data: Path, split_list: str, splits: dict[str, int]) -> None:
-    assert summarise(read_captaincook4d(shared_data / "captaincook4d", split_list)).splits == splits

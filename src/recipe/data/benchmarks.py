@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from recipe.config.removed import removed_option
-from recipe.data.captaincook4d import ANNOTATIONS, missing_steps, read_captaincook4d
+from recipe.data.captaincook4d import ANNOTATIONS, SPLIT_LIST, missing_steps, read_captaincook4d
 from recipe.data.coin import read_coin
 from recipe.data.crosstask import read_crosstask
 from recipe.data.egoexo4d import headings, read_egoexo4d
@@ -101,7 +101,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         download="annotation_json/, data_splits/ and task_graphs/ of github.com/CaptainCook4D/annotations",
         parts=(
             PublishedPart(ANNOTATIONS, "all videos"),
-            PublishedPart("data_splits/recordings_data_split_combined.json", "split"),
+            PublishedPart(SPLIT_LIST, "split"),
             PublishedPart("task_graphs", "task graphs", needed=False),
         ),
         markers=(ANNOTATIONS,),

@@ -21,6 +21,8 @@ from recipe.rows import Text
 from recipe.types import SPLITS, Procedure, Step
 
 ANNOTATIONS = "annotation_json/complete_step_annotations.json"
+# The other lists are by person, environment or recipe, or leave recordings with errors out.
+SPLIT_LIST = "data_splits/recordings_data_split_combined.json"
 _REMEDY = "use the files of github.com/CaptainCook4D/annotations"
 _PREFIX = re.compile(r"([A-Za-z]+(?: [A-Za-z]+){0,2})\s*-\s*(?=\S)")
 
@@ -54,15 +56,14 @@ class _Lists(Published):
     test: tuple[Text, ...]
 
 
-def read_captaincook4d(folder: Path, split_list: str = "recordings_data_split_combined") -> list[Procedure]:
+def read_captaincook4d(folder: Path) -> list[Procedure]:
     """The performed steps of each recording of `folder`, ordered by recording; the split is empty for unlisted ones.
 
-    Steps are ordered by (start, end, file order), with times in seconds; a repeated step stays. `split_list` names a
-    file of data_splits. Raises InputError when a file is missing or of another layout, and when a listed recording
-    is not annotated or is in two lists.
+    Steps are ordered by (start, end, file order), with times in seconds; a repeated step stays. Raises InputError when
+    a file is missing or of another layout, and when a listed recording is not annotated or is in two lists.
     """
     recordings = _read(folder)
-    path = folder / "data_splits" / f"{split_list}.json"
+    path = folder / SPLIT_LIST
     lists = read_published_json(path, _Lists, _REMEDY, of="captaincook4d")
     listed = [
         SplitEntry(name, split, path, field=f"{split}[{index}]")
@@ -70,7 +71,7 @@ def read_captaincook4d(folder: Path, split_list: str = "recordings_data_split_co
         for index, name in enumerate(getattr(lists, split))
     ]
     if not listed:
-        raise InputError.at(path, "no recording is listed", "choose a list of recordings, persons or environments")
+        raise InputError.at(path, "no recording is listed", _REMEDY)
     splits = splits_of(listed, recordings, _REMEDY)
     procedures = []
     for name in sorted(recordings):
