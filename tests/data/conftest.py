@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import tests.conftest
 
+from recipe.data.benchmarks import BENCHMARKS
+
 
 class Recipe(tests.conftest.Recipe):
     """Runs `recipe data ...`."""
@@ -41,16 +43,8 @@ def coin_video(task: str, subset: str, *labels: str) -> dict[str, Any]:
         {"id": str(10 + index), "segment": [2.0 * index, 2.0 * index + 1.5], "label": label}
         for index, label in enumerate(labels)
     ]
-    return {
-        "duration": 60.5,
-        "class": task,
-        "video_url": "https://www.youtube.com/embed/x",
-        "start": 0.0,
-        "end": 60.0,
-        "recipe_type": 3,
-        "subset": subset,
-        "annotation": segments,
-    }
+    about = {"duration": 60.5, "video_url": "https://www.youtube.com/embed/x", "start": 0.0, "end": 60.0}
+    return about | {"recipe_type": 3, "class": task, "subset": subset, "annotation": segments}
 
 
 @pytest.fixture
@@ -104,17 +98,8 @@ def captaincook4d(tmp_path: Path) -> Path:
         "9_11": [cook_step(1, "Boil -Boil 1 cup of water", 0, 5), cook_step(2, "add-2 leaves of mint", 5, 9)],
         "9_3": [cook_step(1, "Boil -Boil 1 cup of water", -1, -1)],
     }
-    complete = {
-        name: {
-            "recording_id": name,
-            "activity_id": 9,
-            "activity_name": "Mint Tea",
-            "person_id": 2,
-            "environment": 4,
-            "steps": steps,
-        }
-        for name, steps in recordings.items()
-    }
+    about = {"activity_id": 9, "activity_name": "Mint Tea", "person_id": 2, "environment": 4}
+    complete = {name: {"recording_id": name, **about, "steps": steps} for name, steps in recordings.items()}
     (folder / "annotation_json" / "complete_step_annotations.json").write_text(json.dumps(complete))
     splits = json.dumps({"train": ["9_2"], "val": [], "test": ["9_11"]})
     (folder / "data_splits" / "recordings_data_split_combined.json").write_text(splits)
@@ -144,25 +129,12 @@ def niv(tmp_path: Path) -> Path:
 
 def egoexo_take(name: str, scenario: str, *segments: tuple[int, str, float, float]) -> dict[str, Any]:
     rows = [
-        {
-            "start_time": start,
-            "end_time": end,
-            "step_id": step,
-            "step_name": text,
-            "step_description": f"{text} once more, in an annotator's words",
-            "is_essential": True,
-            "step_unique_id": 800 + step,
-        }
+        {"start_time": start, "end_time": end, "step_id": step, "step_name": text, "step_unique_id": 800 + step}
+        | {"step_description": f"{text} once more, in an annotator's words", "is_essential": True}
         for step, text, start, end in segments
     ]
-    about = {"annotation_uid": "0e1a", "annotator_id": 7, "job_id": 9}
-    return {
-        "take_uid": f"uid-{name}",
-        "take_name": name,
-        "scenario": scenario,
-        "annotation_meta": about,
-        "segments": rows,
-    }
+    about = {"annotation_meta": {"annotation_uid": "0e1a", "annotator_id": 7, "job_id": 9}}
+    return {"take_uid": f"uid-{name}", "take_name": name, "scenario": scenario, **about, "segments": rows}
 
 
 def egoexo_node(number: int, name: str, parent: int | None) -> dict[str, Any]:
@@ -214,15 +186,10 @@ def egoper_recording(video_id: str, *rows: tuple[float, float, int, int, str]) -
 @pytest.fixture
 def egoper(tmp_path: Path) -> Path:
     folder = tmp_path / "root" / "egoper"
+    kinds = {"Normal": 0, "Error_Modification": 1, "Error_Slip": 2, "Error_Correction": 3, "Error_Addition": 4}
     tea = {
         "action2idx": {"BG": 0, "Heat the kettle": 1, "Hang up the bag": 2, "Hang the bag": 2, "Stir in honey": 3},
-        "actiontype2idx": {
-            "Normal": 0,
-            "Error_Modification": 1,
-            "Error_Slip": 2,
-            "Error_Correction": 3,
-            "Error_Addition": 4,
-        },
+        "actiontype2idx": kinds,
         "segments": [
             egoper_recording(
                 "tea_u2_a1_error_002",
@@ -236,11 +203,8 @@ def egoper(tmp_path: Path) -> Path:
             egoper_recording("tea_u1_a1_normal_001", (0.0, 5.0, 1, 0, "Heat the kettle"), (5, 9, 2, 0, "Hang the bag")),
         ],
     }
-    coffee = {
-        "action2idx": {"BG": 0, "Grind beans": 1},
-        "actiontype2idx": tea["actiontype2idx"],
-        "segments": [egoper_recording("coffee_u1_a1_normal_009", (1.0, 2.0, 1, 0, "Grind beans"))],
-    }
+    grinding = egoper_recording("coffee_u1_a1_normal_009", (1.0, 2.0, 1, 0, "Grind beans"))
+    coffee = {"action2idx": {"BG": 0, "Grind beans": 1}, "actiontype2idx": kinds, "segments": [grinding]}
     for recipe, lists in (
         ("tea", ("tea_u1_a1_normal_001\n", "", "tea_u2_a1_error_002\n")),
         ("Coffee", ("", "", "coffee_u1_a1_normal_009\n")),
@@ -274,14 +238,6 @@ def egoprocel(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def seven(
-    coin: Path,
-    crosstask: Path,
-    captaincook4d: Path,
-    egoprocel: Path,
-    niv: Path,
-    egoexo4d: Path,
-    egoper: Path,
-) -> Path:
+def seven(request: pytest.FixtureRequest) -> Path:
     """The folder of all benchmarks."""
-    return coin.parent
+    return {name: request.getfixturevalue(name).parent for name in BENCHMARKS}["coin"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.conftest import raises_input
 
-from recipe.data.benchmarks import BENCHMARKS, summarise
+from recipe.data.benchmarks import BENCHMARKS, Summary
 from recipe.data.supervision import cut_procedures
 from recipe.evaluation.vpa.protocol import read_release
 from recipe.types import Procedure, Step
@@ -412,7 +412,7 @@ def test_a_person_of_egoprocel_is_trained_on_or_held_out(egoprocel: Path) -> Non
 )
 def test_the_real_files_hold_what_is_published(shared_data: Path, name: str, counts: tuple[Any, ...]) -> None:
     procedures = read(shared_data / name)
-    assert summarise(procedures) == counts
+    assert Summary.of(procedures) == counts
     known = {procedure.video_id: procedure for procedure in procedures}
     if name == "coin":
         assert known["LtRSn-ntcLY"].goal == "replace CD drive with SSD"

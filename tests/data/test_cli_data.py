@@ -11,9 +11,10 @@ import pytest
 from tests.data.conftest import Recipe
 from typer.testing import CliRunner
 
+from recipe.artifacts import write_jsonl
 from recipe.cli import app
 from recipe.corpus.store import Corpus
-from recipe.data.benchmarks import require_benchmarks, select_procedures
+from recipe.data.benchmarks import BENCHMARKS, require_benchmarks, select_procedures
 from recipe.data.examples import read_examples
 from recipe.data.procedures import read_procedures
 
@@ -207,31 +208,14 @@ def in_another_order(folder: Path, draw: random.Random) -> None:
         path.write_text(text)
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Path:
-    path = tmp_path / "own.jsonl"
-    rows = [
-        {
-            "source": source,
-            "video_id": f"v{n}",
-            "goal": "tea",
-            "split": "train",
-            "steps": [{"text": t} for t in "abcde"],
-        }
-        for source in ("b", "a")
-        for n in (10, 2, 1)
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_prepare_gives_the_same_bytes_whatever_the_order_of_its_input(
-    recipe: Recipe, seven: Path, own: Path, tmp_path: Path
+    recipe: Recipe, seven: Path, tmp_path: Path
 ) -> None:
-    traces = tmp_path / "traces.jsonl"
+    own, traces = tmp_path / "own.jsonl", tmp_path / "traces.jsonl"
+    row = {"goal": "tea", "split": "train", "steps": [*"abcde"]}
+    write_jsonl(own, [{"source": source, "video_id": f"v{n}", **row} for source in "ba" for n in (10, 2, 1)])
     recipe.json("procedures", "--root", seven, "--output", traces)
-    names = ["--benchmark=coin", "--benchmark=crosstask", "--benchmark=egoprocel", "--benchmark=captaincook4d"]
-    names += ["--benchmark=niv", "--benchmark=egoper", "--benchmark=egoexo4d"]
+    names = [f"--benchmark={name}" for name in BENCHMARKS]
 
     def written(name: str) -> bytes:
         options = ["--zero-shot-training", "--procedures", own, "--traces", traces, "--weak", "50", "--limit", "3"]

@@ -1,12 +1,13 @@
 """What cannot be used: one policy for all forms, one clear sentence for each cause, every loss counted."""
 
+import errno
 import gzip
 import json
-import os
 import pickle
 import zipfile
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.conftest import raises_input
+from tests.data.narration_forms import FORMS
 
+from recipe.artifacts import write_jsonl
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
 from recipe.errors import InputError
 from recipe.types import Narration, Segment
@@ -38,95 +42,128 @@ def read(path: Path, report: ReadingReport | None = None, **options: Any) -> lis
     return list(read_narrations(path, options=ReadingOptions(**options), report=report))
 
 
-def parallel(rows: list[tuple[Any, Any, Any]]) -> dict[str, list[Any]]:
-    return dict(zip(("start", "end", "text"), map(list, zip(*rows, strict=True)), strict=True))
+PLACES = {
+    "jsonl": "line 1, field 'segments[1].{part}'",
+    "pickle of scored lists": "field 'v.{part}[",
+    "json": "field 'v.{part}[",
+    "htm-align": "field 'v[1]",
+    "parquet, a row a segment": "field 'row 2, {part}'",
+    "csv folder": "field '{part}'",
+    "whisperx": "field 'segments[1].{part}'",
+}
+"""Where a form has its second caption."""
 
 
-def as_pickle(path: Path, rows: list[tuple[Any, Any, Any]]) -> str:
-    path.write_bytes(pickle.dumps({"v": parallel(rows)}))
-    return "field 'v.{part}[1]'"
-
-
-def as_json(path: Path, rows: list[tuple[Any, Any, Any]]) -> str:
-    path.write_text(json.dumps({"v": parallel(rows)}))
-    return "field 'v.{part}[1]'"
-
-
-def as_lines(path: Path, rows: list[tuple[Any, Any, Any]]) -> str:
-    items = [{"start": start, "end": end, "text": text} for start, end, text in rows]
-    path.write_text(json.dumps({"video_id": "v", "segments": items}) + "\n")
-    return "line 1, field 'segments[1].{part}'"
-
-
-def as_csv(path: Path, rows: list[tuple[Any, Any, Any]]) -> str:
-    path.write_text("start,end,text\n" + "".join(f'{start},{end},"{text}"\n' for start, end, text in rows))
-    return "field '{part}'"
-
-
-def as_parquet(path: Path, rows: list[tuple[Any, Any, Any]]) -> str:
-    table = {name: [float(v) if name != "text" else v for v in values] for name, values in parallel(rows).items()}
-    pq.write_table(pa.table({"video_id": ["v"] * len(rows), **table}), path)
-    return "field 'row 2, {part}'"
-
-
-WRITERS = {"pickle": as_pickle, "json": as_json, "jsonl": as_lines, "csv": as_csv, "parquet": as_parquet}
-
-
-@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("form", PLACES)
 def test_a_bad_caption_is_refused_or_left_out(tmp_path: Path, form: str) -> None:
-    path = tmp_path / f"v.{form}"
-    for start, end, text, reason, part in BAD[:2] if form == "pickle" else BAD:  # a pickle takes a process
-        where = WRITERS[form](path, [(0, 1, "good"), (start, end, text), (0, 2, "also good")])
+    for number, (start, end, text, reason, part) in enumerate(BAD[:2] if "pickle" in form else BAD):  # takes a process
+        spoken = (Segment("good", 0.0, 1.0), Segment(text, start, end), Segment("also good", 0.0, 2.0))
+        told = [Narration("v", spoken if form != "jsonl" else (spoken[0], spoken[1], replace(spoken[2], start=2.0)))]
+        (folder := tmp_path / str(number)).mkdir()
+        path = FORMS[form].write(folder, told)
         with pytest.raises(InputError) as caught:
             read(path)
         assert str(caught.value).startswith(str(path))
-        assert where.format(part=part) in str(caught.value)
+        assert PLACES[form].format(part=part) in str(caught.value)
         report = ReadingReport()
         (narration,) = read(path, report, bad="skip")
-        assert narration.segments == (Segment("good", 0.0, 1.0), Segment("also good", 0.0, 2.0))
+        assert [segment.text for segment in narration.segments] == ["good", "also good"]
         assert report.skipped_captions == {reason: 1}
-        assert report.lines() == [f"1 caption skipped: {reason}"]
+        assert f"1 caption skipped: {reason}" in report.lines()
 
 
-@pytest.mark.parametrize("form", WRITERS)
-def test_a_narration_of_which_nothing_is_left_is_left_out(tmp_path: Path, form: str) -> None:
-    folder = tmp_path / "all"
-    folder.mkdir()
-    WRITERS[form](folder / f"v.{form}", [(0, 1, " "), (5, 3, "x")])
+def test_a_narration_of_which_nothing_is_left_is_left_out(tmp_path: Path) -> None:
+    FORMS["csv folder"].write(tmp_path, [Narration("v", (Segment(" ", 0, 1), Segment("x", 5, 3)))])
     with pytest.raises(InputError, match=r"1 caption skipped: .*; 1 narration skipped"):
-        read(folder, bad="skip")
-    (folder / "w.jsonl").write_text('{"video_id": "w", "sentences": ["x"]}\n')
+        read(tmp_path, bad="skip")
+    (tmp_path / "w.jsonl").write_text('{"video_id": "w", "sentences": ["x"]}\n')
     report = ReadingReport()
-    assert [n.video_id for n in read(folder, report, bad="skip")] == ["w"]
+    assert [n.video_id for n in read(tmp_path, report, bad="skip")] == ["w"]
     assert (report.narrations, report.segments) == (1, 1)
     assert report.skipped_narrations == {"no usable caption": 1}
 
 
+def as_json(path: Path, *rows: tuple[Any, Any, Any]) -> Path:
+    """Captions as (start, end, text), in parallel lists."""
+    path.write_text(json.dumps({"v": dict(zip(("start", "end", "text"), zip(*rows, strict=True), strict=True))}))
+    return path
+
+
 def test_a_day_is_the_latest_time(tmp_path: Path) -> None:
-    as_json(tmp_path / "v.json", [(86_400, 86_400.0, "x")])
-    assert read(tmp_path / "v.json")[0].segments == (Segment("x", 86_400.0, 86_400.0),)
-    as_json(tmp_path / "v.json", [(0, 90_000, "x")])
+    path = as_json(tmp_path / "v.json", (86_400, 86_400.0, "x"))
+    assert read(path)[0].segments == (Segment("x", 86_400.0, 86_400.0),)
     with pytest.raises(InputError, match=r"24 hours.*milliseconds"):
-        read(tmp_path / "v.json")
+        read(as_json(path, (0, 90_000, "x")))
 
 
 def test_lines_out_of_order_are_refused_and_other_forms_sorted(tmp_path: Path) -> None:
     rows = [(5, 6, "b"), (4, 7, "a"), (6, 7, "c")]
-    as_lines(tmp_path / "v.jsonl", rows)
+    path = FORMS["jsonl"].write(tmp_path, [Narration("v", tuple(Segment(text, a, b) for a, b, text in rows))])
     report = ReadingReport()
-    assert [s.text for s in read(tmp_path / "v.jsonl", report, bad="skip")[0].segments] == ["b", "c"]
+    assert [s.text for s in read(path, report, bad="skip")[0].segments] == ["b", "c"]
     assert report.skipped_captions == {"out of order": 1}
-    as_json(tmp_path / "v.json", rows)
-    assert [s.text for s in read(tmp_path / "v.json")[0].segments] == ["a", "b", "c"]
+    assert [s.text for s in read(as_json(tmp_path / "v.json", *rows))[0].segments] == ["a", "b", "c"]
 
 
 def test_times_for_some_captions_only(tmp_path: Path) -> None:
-    as_json(tmp_path / "v.json", [(None, None, "a"), (4, 7, "b"), (1, None, "c")])
+    path, report = as_json(tmp_path / "v.json", (None, None, "a"), (4, 7, "b"), (1, None, "c")), ReadingReport()
     with pytest.raises(InputError, match=r"field 'v\.text\[2\]': .*'start' and 'end'"):
-        read(tmp_path / "v.json")
-    report = ReadingReport()
-    assert read(tmp_path / "v.json", report, bad="skip")[0].segments == (Segment("b", 4.0, 7.0),)
+        read(path)
+    assert read(path, report, bad="skip")[0].segments == (Segment("b", 4.0, 7.0),)
     assert report.skipped_captions == {"times for some captions only": 1, "only one of start and end": 1}
+
+
+GOOD: dict[str, Any] = {"video_id": "v1", "segments": [{"text": "a", "start": 5, "end": 6}], "title": "tea"}
+STEPS: dict[str, Any] = {
+    "source": "mine",
+    "video_id": "v1",
+    "goal": "brew tea",
+    "steps": [{"text": "boil", "start": 1, "end": 2.5}, {"text": "pour", "start": 2, "end": 4}],
+}
+NO_ID = {"segments": GOOD["segments"]}
+SPOKEN = {"start": [1], "end": [2], "text": ["x"]}
+BACK = [{"text": "a", "start": 3, "end": 4}, {"text": "b", "start": 2, "end": 4}]
+LINES: list[tuple[dict[str, Any], str, str]] = [
+    (NO_ID, "video_id", "no video id"),
+    (GOOD | {"segments": []}, "segments", "no captions"),
+    ({"video_id": "v2"}, "segments", "no captions"),
+    (GOOD | {"segments": "a"}, "segments", "no captions"),
+    (GOOD | {"sentences": ["a"]}, "sentences", "segments and sentences"),
+    ({"video_id": "v2", "sentences": ["a", " "]}, "sentences", "blank text"),
+    (GOOD | {"source": 3}, "source", "bad source"),
+    (GOOD | {"segments": ["a"]}, "segments[0]", "not a caption"),
+    (GOOD | {"segments": [{"start": 0, "end": 1}]}, "segments[0].text", "not a caption"),
+    (GOOD | {"segments": [{"text": "a", "start": 1}]}, "segments[0]", "only one of start and end"),
+    (GOOD | {"segments": [{"text": "a", "start": True, "end": 2}]}, "segments[0].start", "time that is no number"),
+    (GOOD | {"segments": BACK}, "segments[1].start", "out of order"),
+    (GOOD | {"segments": [*BACK[:1], {"text": "b"}]}, "segments[1]", "times for some captions only"),
+    (STEPS | {"steps": None}, "steps", "no captions"),
+    (STEPS | {"steps": []}, "steps", "no captions"),
+    (STEPS | {"goal": 3}, "goal", "bad goal"),
+    (STEPS | {"source": 3}, "source", "bad source"),
+    (STEPS | {"video_id": ""}, "video_id", "no video id"),
+    (STEPS | {"steps": [3]}, "steps[0]", "not a caption"),
+    (STEPS | {"steps": [{"text": " ", "start": 1, "end": 2}]}, "steps[0].text", "blank text"),
+    (STEPS | {"steps": [{"text": "a", "start": 3, "end": 2}]}, "steps[0].end", "end before start"),
+    (STEPS | {"steps": BACK}, "steps[1].start", "out of order"),
+]
+"""A line, the field that is named, and the reason that it is counted under."""
+
+
+@pytest.mark.parametrize(("line", "field", "reason"), LINES)
+def test_a_bad_line_is_named_or_counted(tmp_path: Path, line: dict[str, Any], field: str, reason: str) -> None:
+    good = STEPS if "steps" in line else GOOD
+    changed = line | {"video_id": "v2"} if line.get("video_id") else line
+    write_jsonl(tmp_path / "n.jsonl", [good, changed, good | {"video_id": "v3"}])
+    reader = read_narrations(tmp_path / "n.jsonl")
+    assert next(reader).video_id == "v1"
+    with raises_input(tmp_path / "n.jsonl", 2, field, "; "):
+        next(reader)
+    report = ReadingReport()
+    found = [narration.video_id for narration in read(tmp_path / "n.jsonl", report, bad="skip")]
+    assert [name for name in found if name != "v2"] == ["v1", "v3"]
+    assert (report.skipped_captions + report.skipped_narrations)[reason] == 1
+    assert report.no_goal == 0
 
 
 ENTRIES: list[tuple[Any, str, str]] = [
@@ -142,17 +179,12 @@ ENTRIES: list[tuple[Any, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("entry", "problem", "_reason"), ENTRIES)
-def test_a_bad_entry_of_a_pickle_is_named(tmp_path: Path, entry: Any, problem: str, _reason: str) -> None:
-    path = tmp_path / "captions.pickle"
-    path.write_bytes(pickle.dumps({"v": entry, "w": {"start": [1], "end": [2], "text": ["x"]}}))
-    with pytest.raises(InputError, match="field 'v': ") as caught:
-        read(path)
-    assert problem in str(caught.value)
-
-
-def test_bad_entries_of_a_pickle_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_bad_entries_of_a_pickle_are_named_or_counted(tmp_path: Path) -> None:
     path, report = tmp_path / "captions.pickle", ReadingReport()
+    for entry, problem, _ in ENTRIES:
+        path.write_bytes(pickle.dumps({"v": entry, "w": SPOKEN}))
+        with raises_input(path, None, "v", problem):
+            read(path)
     entries = {f"v{number}": entry for number, (entry, _, _) in enumerate(ENTRIES)}
     path.write_bytes(pickle.dumps(entries | {"w": SPOKEN}))
     assert [n.video_id for n in read(path, report, bad="skip")] == ["w"]
@@ -183,16 +215,15 @@ def test_a_bad_entry_of_a_span_costs_one_caption(tmp_path: Path, captions: str) 
     assert report.skipped_captions == Counter(reason for _, reason in TEXTS)
 
 
-@pytest.mark.parametrize("key", [3, None, "", "\ud800", ("a",)])
-def test_a_video_id_must_be_a_text(tmp_path: Path, key: Any) -> None:
+def test_a_video_id_must_be_a_text(tmp_path: Path) -> None:
     path = tmp_path / "captions.pickle"
-    path.write_bytes(pickle.dumps({key: {"start": [1], "end": [2], "text": ["x"]}, "w": SPOKEN}))
-    with pytest.raises(InputError, match="field 'video_id'"):
-        read(path)
+    keys = (3, None, "", "\ud800", ("a",))
+    for key in keys:
+        path.write_bytes(pickle.dumps({key: SPOKEN, "w": SPOKEN}))
+        with raises_input(path, None, "video_id"):
+            read(path)
+    path.write_bytes(pickle.dumps({**dict.fromkeys(keys, SPOKEN), "w": SPOKEN}))
     assert [n.video_id for n in read(path, bad="skip")] == ["w"]
-
-
-SPOKEN = {"start": [1], "end": [2], "text": ["x"]}
 
 
 def test_mixed_encodings_are_named_with_their_place(tmp_path: Path) -> None:
@@ -202,12 +233,8 @@ def test_mixed_encodings_are_named_with_their_place(tmp_path: Path) -> None:
     path.write_bytes(mixed)
     at = mixed.index(0xE8)
     line = mixed[:at].count(b"\n") + 1
-    with pytest.raises(InputError) as caught:
+    with raises_input(path, line, None, "UTF-8", "latin-1", f"byte 0xe8 at position {at:,}"):
         read(path)
-    assert str(caught.value) == (
-        f"{path}, line {line}: the text is not UTF-8; convert the file to UTF-8 or give its encoding, "
-        f"such as latin-1 (byte 0xe8 at position {at:,})."
-    )
     path.write_bytes(good.encode("latin-1"))
     assert read(path, encoding="latin-1")[0].segments[0].text == "crème"
     path.write_bytes(good.encode("utf-16"))
@@ -223,12 +250,6 @@ def test_the_place_of_a_stray_byte_does_not_depend_on_blocks(text: str, data: st
         (Path(folder) / "n.vtt").write_bytes(whole[:at] + b"\xff" + whole[at:])
         with pytest.raises(InputError, match=rf"byte 0xff at position {at:,}\)"):
             read(Path(folder) / "n.vtt")
-
-
-def test_a_character_cut_off_at_the_end_is_named(tmp_path: Path) -> None:
-    (tmp_path / "v.vtt").write_bytes(b"WEBVTT\n\n00:01.000 --> 00:02.000\ncaf\xc3")
-    with pytest.raises(InputError, match=r"line 4: .*0xc3 at position 35"):
-        read(tmp_path / "v.vtt")
 
 
 WHOLE = json.dumps({"v": SPOKEN, "ué": {"start": [1.5, 2], "end": [2.25, 3e2], "text": ['a "b" \\ ', "é\u2028"]}})
@@ -300,16 +321,10 @@ def test_a_value_may_be_cut_at_any_place_by_a_block(
     assert found == {video: (Segment(f"{text} x".strip(), 0.0, 1.0),) for video, text in said.items()}
 
 
-@pytest.mark.parametrize("name", ["n.jsonl", "n.pkl", "n.parquet", "n.vtt", "n.srt", "n"])
-def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"")
-    with pytest.raises(InputError, match=rf"^{tmp_path / name}: "):
-        read(tmp_path / name)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
+        *((name, b"", "") for name in ("n.jsonl", "n.pkl", "n.parquet", "n.vtt", "n.srt", "n")),
         ("caption.json", b"{}", "the file holds no narrations"),
         ("n.csv", b"vid,timestamp,text\n", "the file holds no narrations"),
         ("n.csv", b"start,end,text\n", "the narration has no segments"),
@@ -325,6 +340,7 @@ def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
         ("n.json", b'{"v": [[1, 2, 3]]}', "not [alignable, start, end, text]"),
         ("n.json", b'{"v": [[1, 2, 3, "x"]], "w": 3}', "the video's entry is not a list"),
         ("n.parquet", b"PAR1 and so on PAR1", "the Parquet file is damaged"),
+        ("v.vtt", b"WEBVTT\n\n00:01.000 --> 00:02.000\ncaf\xc3", "line 4: the text is not UTF-8"),
         (
             "n.vtt",
             b"WEBVTT\n\n00:01.000 -->\nx\n\n00:03.000 --> 00:04.000\ny\n",
@@ -337,11 +353,10 @@ def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
 )
 def test_one_clear_sentence_for_each_fault(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError, match="; ") as caught:
         read(tmp_path / name)
     message = str(caught.value)
     assert problem in message
-    assert "; " in message
     assert message.startswith(str(tmp_path / name))
     assert "\n" not in message
 
@@ -371,17 +386,11 @@ def test_pickles_and_parquet_are_not_read_from_archives(tmp_path: Path) -> None:
         read(tmp_path / "n.zip")
 
 
-LONG = ["pickle", *(pytest.param(form, marks=pytest.mark.slow) for form in ("csv", "json", "jsonl", "parquet"))]
-
-
 @pytest.mark.thorough
-@pytest.mark.parametrize("form", LONG)
-def test_a_very_long_narration(tmp_path: Path, form: str) -> None:
+def test_a_very_long_narration(tmp_path: Path) -> None:
     count = 100_000
-    WRITERS[form](tmp_path / f"v.{form}", [(k / 4, k / 4 + 0.5, f"caption {k}") for k in range(count)])
-    (narration,) = read(tmp_path / f"v.{form}")
-    assert len(narration.segments) == count
-    assert narration.segments[-1] == Segment(f"caption {count - 1}", (count - 1) / 4, (count - 1) / 4 + 0.5)
+    told = tuple(Segment(f"caption {k}", k / 4, k / 4 + 0.5) for k in range(count))
+    assert read(FORMS["zipped pickle"].write(tmp_path, [Narration("v", told)]))[0].segments == told
 
 
 @pytest.mark.parametrize("name", ["n.jsonl", "n.vtt", "n.whisperx.json", "caption.json"])
@@ -393,19 +402,15 @@ def test_text_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path, 
         read(tmp_path / f"{name}.gz")
 
 
-def test_a_folder_that_may_not_be_read_is_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "locked").mkdir()
+def test_a_folder_that_cannot_be_read_is_no_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "n.jsonl").write_text('{"video_id": "v", "sentences": ["x"]}\n')
-
-    def scandir(path: Any) -> Any:
-        if str(path).endswith("locked"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return listed(path)
-
-    listed = os.scandir
-    monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(PermissionError, match="locked"):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(25):  # the path is longer than the system takes, even from the superuser
+        Path("a" * 200).mkdir()
+        monkeypatch.chdir("a" * 200)
+    with pytest.raises(OSError, match="aaa") as caught:
         read(tmp_path)
+    assert caught.value.errno == errno.ENAMETOOLONG
 
 
 def test_names_in_archives_cannot_write_on_the_terminal(tmp_path: Path) -> None:

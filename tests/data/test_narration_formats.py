@@ -6,18 +6,20 @@ import pickle
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 import zlib
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.data.narration_forms import FORMS
 
 import recipe
+from recipe.config import parse_config
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
 from recipe.errors import ConfigError, InputError
 from recipe.types import Narration, Segment
@@ -52,23 +54,6 @@ def packed(value: dict[str, Any]) -> dict[str, bytes]:
     return {video: zlib.compress(json.dumps(entry).encode(), 9) for video, entry in value.items()}
 
 
-@pytest.mark.parametrize("protocol", range(6))
-def test_howtocaption_is_sorted_by_time(tmp_path: Path, protocol: int) -> None:
-    path = tmp_path / "captions.pkl"
-    path.write_bytes(pickle.dumps(CAPTIONS, protocol))
-    (narration,) = read(path)
-    assert narration == Narration(
-        "---39MFGZ-k",
-        (
-            Segment("Show the paper", 12.0, 20.0),
-            Segment("Fold the paper", 19.0, 27.0),
-            Segment("Cut along the fold", 29.0, 37.0),
-            Segment("A way to cut well", 29.0, 37.0),
-        ),
-        source="howtocaption",
-    )
-
-
 @pytest.mark.parametrize("zipped", [False, True])
 def test_howtocaption_spans_and_scores(tmp_path: Path, zipped: bool) -> None:
     path = tmp_path / "unfiltered"
@@ -93,20 +78,42 @@ def test_a_smallest_score_needs_scores(tmp_path: Path) -> None:
         read(path, min_score=0.4)
 
 
-HTM = {"nVbIUDjzWY4": {"text": ["wheel off", "bolt"], "start": [4.5, 1.25], "end": [9, 4.49]}, "b": CAPTIONS}
-HTM["b"] = {"text": ["x"], "start": [0], "end": [1.5]}
-
-
-@pytest.mark.parametrize(
-    ("name", "source"), [("caption.json", "howto100m"), ("sentencified_htm_370k.json", "sentencified-htm")]
+HTM = {
+    "nVbIUDjzWY4": {"text": ["wheel off", "bolt"], "start": [4.5, 1.25], "end": [9, 4.49]},
+    "b": {"text": ["x"], "start": [0], "end": [1.5]},
+}
+OFF = Narration("nVbIUDjzWY4", (Segment("bolt", 1.25, 4.49), Segment("wheel off", 4.5, 9.0)), source="howto100m")
+ALIGN = {"-3CEg4y7mQM": [[0, 1.5, 2.0, "hello everyone"], [1, 10.739, 17.535, "add oil"]], "b": [[1, 0, 1, "hi"]]}
+HELLO = Narration(
+    "-3CEg4y7mQM", (Segment("hello everyone", 1.5, 2.0), Segment("add oil", 10.739, 17.535)), source="htm-align"
 )
-def test_howto100m_json(tmp_path: Path, name: str, source: str) -> None:
-    (tmp_path / name).write_text(json.dumps(HTM))
-    first, second = read(tmp_path / name)
-    assert first == Narration(
-        "nVbIUDjzWY4", (Segment("bolt", 1.25, 4.49), Segment("wheel off", 4.5, 9.0)), source=source
-    )
-    assert second.segments == (Segment("x", 0.0, 1.5),)
+FOLDED = Narration(
+    "---39MFGZ-k",
+    (
+        Segment("Show the paper", 12.0, 20.0),
+        Segment("Fold the paper", 19.0, 27.0),
+        Segment("Cut along the fold", 29.0, 37.0),
+        Segment("A way to cut well", 29.0, 37.0),
+    ),
+    source="howtocaption",
+)
+AA = b"vid,timestamp,text\n6yooogsTG8k,284,knead it\nz,3,stir\n6yooogsTG8k,12,weigh it\n"
+KNEAD = Narration("6yooogsTG8k", (Segment("weigh it", 12.0, 12.0), Segment("knead it", 284.0, 284.0)), source="htm-aa")
+PUBLISHED: list[tuple[str, bytes, Narration, int]] = [
+    *((f"captions.{name}", pickle.dumps(CAPTIONS, n), FOLDED, 1) for name, n in (("pkl", 0), ("bin", 2), ("x", 5))),
+    ("caption.json", json.dumps(HTM).encode(), OFF, 2),
+    ("sentencified_htm_370k.json", json.dumps(HTM).encode(), replace(OFF, source="sentencified-htm"), 2),
+    ("htm_align.json", json.dumps(ALIGN).encode(), HELLO, 2),
+    ("htm_aa_v1.csv", AA, KNEAD, 2),
+]
+"""A published file, the first narration in it, and how many there are: sorted by time, and named by the release."""
+
+
+@pytest.mark.parametrize(("name", "content", "first", "count"), PUBLISHED)
+def test_a_published_file_is_read(tmp_path: Path, name: str, content: bytes, first: Narration, count: int) -> None:
+    (tmp_path / name).write_bytes(content)
+    found = read(tmp_path / name)
+    assert (found[0], len(found)) == (first, count)
 
 
 def test_the_whole_release_of_howto100m_as_one_archive(tmp_path: Path) -> None:
@@ -127,44 +134,20 @@ def test_the_whole_release_of_howto100m_as_one_archive(tmp_path: Path) -> None:
     assert report.files == {"howto100m": 1}
 
 
-def test_htm_align(tmp_path: Path) -> None:
-    rows = {"-3CEg4y7mQM": [[0, 1.5, 2.0, "hello everyone"], [1, 10.739, 17.535, "add oil"]], "b": [[0, 0, 1, "hi"]]}
-    (tmp_path / "htm_align.json").write_text(json.dumps(rows))
-    first, second = read(tmp_path / "htm_align.json")
-    assert first.segments == (Segment("hello everyone", 1.5, 2.0), Segment("add oil", 10.739, 17.535))
-    assert (second.video_id, second.source) == ("b", "htm-align")
+def test_sentences_that_are_not_alignable_may_be_left_out(tmp_path: Path) -> None:
+    (tmp_path / "htm_align.json").write_text(json.dumps(ALIGN | {"c": [[0, 0, 1, "hi"]]}))
     report = ReadingReport()
-    assert [texts(n) for n in read(tmp_path / "htm_align.json", report, alignable=True)] == [["add oil"]]
+    assert [texts(n) for n in read(tmp_path / "htm_align.json", report, alignable=True)] == [["add oil"], ["hi"]]
     assert (report.not_alignable, report.skipped_narrations) == (2, {"no sentence is alignable": 1})
 
 
-def test_htm_aa_brings_the_rows_of_a_video_together(tmp_path: Path) -> None:
-    path = tmp_path / "htm_aa_v1.csv"
-    path.write_text("vid,timestamp,text\n6yooogsTG8k,284,knead it\nz,3,stir\n6yooogsTG8k,12,weigh it\n")
-    first, second = read(path)
-    assert first == Narration(
-        "6yooogsTG8k", (Segment("weigh it", 12.0, 12.0), Segment("knead it", 284.0, 284.0)), source="htm-aa"
-    )
-    assert second.segments == (Segment("stir", 3.0, 3.0),)
-
-
-WHISPERX = {
-    "segments": [
-        {"start": 1.0, "end": 2.5, "text": " Mix.", "words": [{"word": "Mix.", "start": 1.0, "end": 2.5, "score": 0.9}]}
-    ],
-    "word_segments": [{"word": "Mix.", "start": 1.0, "end": 2.5, "score": 0.9}],
-}
-
-
-def test_whisperx_archives_are_read_as_they_lie(tmp_path: Path) -> None:
-    (tmp_path / "6xlbuJzlZgE.json").write_text(json.dumps(WHISPERX))
-    for part in (1, 2):
-        with tarfile.open(tmp_path / f"video_FE_part{part}.tar.gz", "w:gz") as archive:
-            archive.add(tmp_path / "6xlbuJzlZgE.json", f"video_FE_part{part}/{part}xlbuJzlZgE.json")
-    (tmp_path / "6xlbuJzlZgE.json").unlink()
-    assert read(tmp_path) == [
-        Narration(f"{part}xlbuJzlZgE", (Segment("Mix.", 1.0, 2.5),), source="whisperx") for part in (1, 2)
-    ]
+def test_archives_in_a_folder_are_read_as_they_lie(tmp_path: Path) -> None:
+    told = [Narration(f"{part}xlbuJzlZgE", (Segment("Mix.", 1.0, 2.5),)) for part in "12"]
+    (tmp_path / "packed").mkdir()
+    for one in told:
+        (folder := tmp_path / one.video_id).mkdir()
+        FORMS["whisperx"].write(folder, [one]).rename(tmp_path / "packed" / f"{one.video_id}.tar.gz")
+    assert read(tmp_path / "packed") == [replace(one, source="whisperx") for one in told]
 
 
 def test_parquet_of_segments_must_keep_a_video_together(tmp_path: Path) -> None:
@@ -262,7 +245,7 @@ def test_a_file_of_no_known_layout_is_told_the_formats(tmp_path: Path) -> None:
 
 def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None:
     (tmp_path / "captions.bin").write_bytes(pickle.dumps(CAPTIONS, 0))
-    assert len(read(tmp_path / "captions.bin", format="howtocaption")) == 1
+    assert read(tmp_path / "captions.bin", format="howtocaption") == [FOLDED]
     (tmp_path / "n.csv").write_text("start,end,text\n0,1,x\n")
     with pytest.raises(InputError, match=r"line 1: .*'vid'"):
         read(tmp_path / "n.csv", format="htm-aa")
@@ -322,61 +305,10 @@ def test_a_reader_of_ones_own_is_one_line(tmp_path: Path, line: str, files: dict
 
 
 def test_an_encoding_must_be_one() -> None:
-    from recipe.config import parse_config
-
     assert ReadingOptions(encoding="Latin-1").encoding == ReadingOptions(encoding="iso8859-1").encoding
     for name in ("latin-99", "zlib"):
         with pytest.raises(ConfigError, match="encoding"):
             parse_config({"encoding": name}, ReadingOptions, "reading")
-
-
-# The layout in which YouTube delivers automatic captions, with other texts.
-ROLLING = """WEBVTT
-Kind: captions
-Language: en
-
-00:00:00.160 --> 00:00:03.429 align:start position:0%
- 
-peel<00:00:00.960><c> the</c><00:00:01.520><c> apple</c>
-
-00:00:03.429 --> 00:00:03.439 align:start position:0%
-peel the apple
- 
-
-00:00:03.439 --> 00:00:05.749 align:start position:0%
-peel the apple
-cut<00:00:03.760><c> it</c>
-
-00:00:05.749 --> 00:00:05.759 align:start position:0%
-cut it
- 
-
-00:00:05.759 --> 00:00:07.000 align:start position:0%
-cut it
-cut<00:00:06.000><c> it</c>
-
-00:00:07.000 --> 00:00:07.010 align:start position:0%
-cut it
- 
-
-00:00:30.000 --> 00:00:31.000 align:start position:0%
-cut it
-"""
-
-
-def test_rolling_captions_say_each_line_once(tmp_path: Path) -> None:
-    (tmp_path / "v.en.vtt").write_text(ROLLING)
-    report = ReadingReport()
-    (narration,) = read(tmp_path / "v.en.vtt", report)
-    assert narration.segments == (
-        Segment("peel the apple", 0.16, 3.439),
-        Segment("cut it", 3.439, 5.759),
-        Segment("cut it", 5.759, 7.01),
-        Segment("cut it", 30.0, 31.0),
-    )
-    assert report.collapsed == 3
-    kept = read(tmp_path / "v.en.vtt", rolling="keep", bad="skip")
-    assert texts(kept[0])[2] == "peel the apple cut it"
 
 
 def test_the_documentation_names_every_format_and_option() -> None:

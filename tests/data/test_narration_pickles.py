@@ -33,12 +33,6 @@ class Runs:
         return os.mkdir, (str(self.folder),)
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pickles that spin are waited for less long than by users."""
-    monkeypatch.setattr("recipe.data.unpickle.START_SECONDS", 1.0)
-
-
 def read(path: Path, content: bytes, **options: Any) -> Any:
     path.write_bytes(content)
     options = {"format": "howtocaption"} | options
@@ -111,7 +105,7 @@ HOSTILE: list[tuple[str, bytes, str]] = [
     ("no video", pickle.dumps({}), "the file holds no narrations"),
     ("two pickles", pickle.dumps(GOOD) * 2, "more follows after the pickle"),
     ("text of Python 2", b"\x80\x02}U\x03a\xe9bK\x01s.", "not UTF-8; give the encoding it has"),
-    ("hash without end", SPINS, "did not end within 2 s of processor time"),
+    ("hash without end", SPINS, "did not end within 5 s of processor time"),
     ("value without end", SPREADS, "did not end within"),
     (
         "number of a million digits",
@@ -143,16 +137,16 @@ def test_the_collector_and_the_limits_are_as_before(tmp_path: Path) -> None:
     assert resource.getrlimit(resource.RLIMIT_AS) == before
 
 
-@pytest.mark.parametrize(("zipped", "needed"), [(False, "6.0 GB"), (True, "1.5 GB")])
+@pytest.mark.parametrize(("zipped", "times"), [(False, 6.0), (True, 1.5)])
 def test_a_pickle_too_large_for_the_memory_is_refused_before_it_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zipped: bool, needed: str
+    tmp_path: Path, zipped: bool, times: float
 ) -> None:
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     path = tmp_path / "n.pickle"
     with path.open("wb") as stream:
         stream.write(pickle.dumps({"v": b"x\xda"} if zipped else GOOD))
-        stream.truncate(1_000_000_000)
-    monkeypatch.setattr(memory, "available", lambda: 1_200_000_000)
-    because = rf"loading it takes about {needed} of memory, and 1\.2 GB are free; convert it to JSON lines on a machine"
+        stream.truncate(size)  # of which nothing is on the disk
+    because = rf"loading it takes about {times * size / 1e9:.1f} GB of memory, and .* free; convert it to JSON lines"
     with pytest.raises(InputError, match=because):
         list(read_narrations(path))
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
+from tests.data.narration_forms import clock
 
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
 from recipe.errors import InputError
@@ -26,12 +27,6 @@ def read(path: Path, report: ReadingReport | None = None, **options: Any) -> lis
 
 def said(path: Path, report: ReadingReport | None = None, **options: Any) -> list[str]:
     return [segment.text for segment in read(path, report, **options)]
-
-
-def clock(seconds: float, form: str = "{h:02}:{m:02}:{s:02},{ms:03}") -> str:
-    whole, thousandths = divmod(round(seconds * 1000), 1000)
-    values = {"h": whole // 3600, "m": whole // 60 % 60, "s": whole % 60, "ms": thousandths}
-    return form.format(**values, cs=thousandths // 10, ds=thousandths // 100, f=thousandths // 40)
 
 
 CLOCKS = [
@@ -214,6 +209,10 @@ DISPLAYS: dict[str, tuple[list[tuple[float, float, str]], list[Segment]]] = {
         [(1, 2, "<u>dig</u> it"), (2, 3, "dig it"), (3, 4, "dig <u>it</u>")],
         [Segment("dig it", 1, 4)],
     ),
+    "letters appear": (
+        [(k / 10, (k + 1) / 10, "dig the bed"[: k + 1].strip()) for k in range(11) if "dig the bed"[k] != " "],
+        [Segment("dig the bed", 0, 1.1)],
+    ),
     "shown twice": ([(1, 2, "dig"), (1, 2, "dig")], [Segment("dig", 1, 2)]),
     "said twice": ([(1, 2, "dig"), (2, 3, "dig")], [Segment("dig", 1, 2), Segment("dig", 2, 3)]),
     "said again": ([(1, 2, "dig"), (9, 10, "dig it")], [Segment("dig", 1, 2), Segment("dig it", 9, 10)]),
@@ -229,6 +228,53 @@ def test_displays_that_repeat_words_say_them_once(tmp_path: Path, name: str) -> 
     report = ReadingReport()
     assert read(tmp_path / "v.vtt", report) == [*expected, *(Segment(text, a, b) for a, b, text in OTHERS)]
     assert report.collapsed + report.segments == len(cues) + len(OTHERS)
+
+
+# The layout in which YouTube delivers automatic captions, with other texts.
+ROLLING = """WEBVTT
+Kind: captions
+Language: en
+
+00:00:00.160 --> 00:00:03.429 align:start position:0%
+ 
+peel<00:00:00.960><c> the</c><00:00:01.520><c> apple</c>
+
+00:00:03.429 --> 00:00:03.439 align:start position:0%
+peel the apple
+ 
+
+00:00:03.439 --> 00:00:05.749 align:start position:0%
+peel the apple
+cut<00:00:03.760><c> it</c>
+
+00:00:05.749 --> 00:00:05.759 align:start position:0%
+cut it
+ 
+
+00:00:05.759 --> 00:00:07.000 align:start position:0%
+cut it
+cut<00:00:06.000><c> it</c>
+
+00:00:07.000 --> 00:00:07.010 align:start position:0%
+cut it
+ 
+
+00:00:30.000 --> 00:00:31.000 align:start position:0%
+cut it
+"""
+
+
+def test_rolling_captions_say_each_line_once(tmp_path: Path) -> None:
+    (tmp_path / "v.en.vtt").write_text(ROLLING)
+    report = ReadingReport()
+    assert read(tmp_path / "v.en.vtt", report) == [
+        Segment("peel the apple", 0.16, 3.439),
+        Segment("cut it", 3.439, 5.759),
+        Segment("cut it", 5.759, 7.01),
+        Segment("cut it", 30.0, 31.0),
+    ]
+    assert report.collapsed == 3
+    assert said(tmp_path / "v.en.vtt", rolling="keep", bad="skip")[2] == "peel the apple cut it"
 
 
 def test_words_with_times_in_one_cue_cost_no_other(tmp_path: Path) -> None:
@@ -278,12 +324,6 @@ def test_a_recognition_is_the_same_in_every_layout(rows: list[tuple[str, int, in
     assert readings[0] == readings[1] == readings[2] == [Segment(text, a, b) for a, b, text in seconds]
 
 
-def test_letters_that_appear_one_by_one_are_one_line(tmp_path: Path) -> None:
-    cues = [(k / 10, (k + 1) / 10, "dig the bed"[: k + 1].strip()) for k in range(11) if "dig the bed"[k] != " "]
-    (tmp_path / "v.vtt").write_text(shown(*cues))
-    assert said(tmp_path / "v.vtt") == ["dig the bed"]
-
-
 # Other layouts than lines of times.
 
 ASS = """[Script Info]
@@ -324,12 +364,6 @@ JSON3 = {
         {"tStartMs": 3000, "dDurationMs": 1000, "segs": [{"utf8": "rake"}]},
     ],
 }
-WHISPER_CPP = {
-    "systeminfo": "x",
-    "result": {"language": "en"},
-    "transcription": [{"timestamps": {"from": "00:00:01,000"}, "offsets": {"from": 1000, "to": 2500}, "text": " dig"}],
-}
-VERBOSE = {"text": "dig", "segments": [{"id": 0, "seek": 0, "start": 1.0, "end": 2.5, "text": " dig", "tokens": [1]}]}
 DIG, RAKE = Segment("dig, now", 1.0, 2.5), Segment("rake", 3.0, 4.0)
 LAYOUTS: list[tuple[str, str, list[Segment]]] = [
     ("v.ass", ASS, [Segment("dig, deep, now", 1.0, 2.5), RAKE]),
@@ -352,14 +386,6 @@ LAYOUTS: list[tuple[str, str, list[Segment]]] = [
     ("v.lrc", "[ti:The bed]\n[00:01.00]dig\n[00:03.5][00:09.50] rake\n[00:11.00]\n", [
         Segment("dig", 1.0, 1.0), Segment("rake", 3.5, 3.5), Segment("rake", 9.5, 9.5)]),
     ("v.en.json3", json.dumps(JSON3), [DIG, RAKE]),
-    ("v.json", json.dumps(JSON3, indent=1), [DIG, RAKE]),
-    ("v.json", json.dumps([{"text": "dig, now", "start": 1.0, "duration": 1.5}]), [DIG]),
-    ("v.json", json.dumps({"snippets": [{"text": "dig, now", "start": 1.0, "duration": 1.5}]}), [DIG]),
-    ("v.json", json.dumps([{"start": 1.0, "end": 2.5, "text": "dig, now"}]), [DIG]),
-    ("v.json", json.dumps(WHISPER_CPP, indent=2), [Segment("dig", 1.0, 2.5)]),
-    ("v.json", json.dumps({"task": "transcribe", "duration": 9.9, **VERBOSE}), [Segment("dig", 1.0, 2.5)]),
-    ("v.json", json.dumps({"duration": 9.9, "usage": {}, **VERBOSE}), [Segment("dig", 1.0, 2.5)]),
-    ("v.json", json.dumps({"task": "transcribe", **VERBOSE, "text": "dig " * 30_000}), [Segment("dig", 1.0, 2.5)]),
 ]  # fmt: skip
 
 

@@ -56,6 +56,13 @@ def make(keys: dict[str, str], text: str, start: float, end: float, speaker: int
     return made
 
 
+def within(path: str, value: Any) -> Any:
+    """A value in objects, and in lists of one: `a.[].b` is {"a": [{"b": value}]}."""
+    for key in reversed(path.split(".")):
+        value = [value] if key == "[]" else {key: value}
+    return value
+
+
 def aws_items() -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for text, start, end, speaker in WORDS:
@@ -66,28 +73,42 @@ def aws_items() -> list[dict[str, Any]]:
     return items
 
 
-def renderer(item: dict[str, Any]) -> dict[str, Any]:
-    text = item.pop("text")
-    return {"transcriptSegmentRenderer": {**item, "snippet": {"runs": [{"text": text}]}}}
+def elevenlabs_words() -> list[dict[str, Any]]:
+    spoken = words(text="text", start="start", end="end", speaker="speaker_id")
+    space = {"text": " ", "type": "spacing", "start": 1.0, "end": 1.0}
+    return [one for word in spoken for one in ({**word, "type": "word"}, space)]
 
 
-AWS = {"jobName": "x", "results": {"transcripts": [{"transcript": "Dig the bed. Rake it."}], "items": aws_items()}}
+SAID = "Dig the bed. Rake it."
+AWS = {"transcripts": [{"transcript": SAID}], "items": aws_items()}
 AUDIO = phrases(text="transcript", start="start_time:text", end="end_time:text", speaker="speaker_label")
-DEEPGRAM = {"transcript": "Dig the bed. Rake it.", "words": words(text="punctuated_word", start="start", end="end")}
-SENTENCES = [{"sentences": [one]} for one in phrases(text="text", start="start", end="end")]
+DEEPGRAM = {"transcript": SAID, "words": words(text="punctuated_word", start="start", end="end")}
+PLAIN = phrases(text="text", start="start", end="end")
+IN_MS = words(text="text", start="start:ms", end="end:ms")
 GOOGLE = words(text="word", start="startTime:google", end="endTime:google", speaker="speakerTag")
+WITHOUT_SPEAKERS = words(text="word", start="startTime:google", end="endTime:google")
+OFFSETS = words(text="word", start="startOffset:google", end="endOffset:google")
+PROTO = words(text="word", start="startTime:proto", end="endTime:proto")
 NEMO_WORDS = words(text="word", start="start", end="end", length="start_offset:ms")
-AZURE = [
-    {"recognitionStatus": "Success", "nBest": [{"display": one.pop("text"), "words": []}], **one}
-    for one in phrases(text="text", start="offset:iso", length="duration:iso", speaker="speaker")
-]
-TICKS = [
-    {"nBest": [{"display": one.pop("text")}], **one}
-    for one in phrases(text="text", start="offsetInTicks:ticks", length="durationInTicks:ticks")
-]
+AZURE = phrases(text="display", start="offset:iso", length="duration:iso", speaker="speaker")
+TICKS = phrases(text="display", start="offsetInTicks:ticks", length="durationInTicks:ticks")
+CHUNKS = [{"timestamp": [start, end], "text": f" {text}"} for text, start, end, _ in PHRASES]
+CLOCKS = [make({"start": "from:clock", "end": "to:clock"}, *row) for row in PHRASES]
+IN_FILES = [make({"start": "from:ms", "end": "to:ms"}, *row) for row in PHRASES]
+PANEL = phrases(text="text", start="startMs:ms text", end="endMs:ms text")
+CUES = phrases(text="text", start="startOffsetMs:ms text", length="durationMs:ms text")
+WORDS_OF = "results.[].alternatives.[].words"
+"""Where Google has words."""
+
+
+def nbest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Phrases of Azure, each with its readings, the best one first."""
+    return [{"nBest": [{"display": row.pop("display"), "words": []}], **row} for row in rows]
+
+
 LAYOUTS: dict[str, Any] = {
-    "AWS, segments": {**AWS, "results": {**AWS["results"], "audio_segments": AUDIO}},
-    "AWS, words": AWS,
+    "AWS, segments": {"jobName": "x", "results": AWS | {"audio_segments": AUDIO}},
+    "AWS, words": {"jobName": "x", "results": AWS},
     "Deepgram, utterances": {
         "metadata": {"duration": 5.0},
         "results": {
@@ -95,137 +116,88 @@ LAYOUTS: dict[str, Any] = {
             "utterances": phrases(text="transcript", start="start", end="end", speaker="speaker"),
         },
     },
-    "Deepgram, paragraphs": {
-        "results": {"channels": [{"alternatives": [{**DEEPGRAM, "paragraphs": {"paragraphs": SENTENCES}}]}]}
-    },
+    "Deepgram, paragraphs": within(
+        "results.channels.[].alternatives.[]",
+        {**DEEPGRAM, "paragraphs": {"paragraphs": [{"sentences": [one]} for one in PLAIN]}},
+    ),
     "Deepgram, words": {
         "metadata": {"request_id": "x"},
         "results": {"channels": [{"alternatives": [DEEPGRAM, {"words": []}]}]},
     },
     "AssemblyAI, utterances": {
         "id": "x",
-        "text": "Dig the bed. Rake it.",
-        "words": words(text="text", start="start:ms", end="end:ms"),
+        "text": SAID,
+        "words": IN_MS,
         "utterances": phrases(text="text", start="start:ms", end="end:ms", speaker="speaker"),
         "audio_duration": 5,
     },
-    "AssemblyAI, words": {"id": "x", "words": words(text="text", start="start:ms", end="end:ms"), "utterances": None},
+    "AssemblyAI, words": {"id": "x", "words": IN_MS, "utterances": None},
     "Google": {"results": [{"alternatives": [{"transcript": "x", "words": GOOGLE[k : k + 3]}]} for k in (0, 3)]},
     "Google, speakers": {
         "results": [
-            {"alternatives": [{"words": words(text="word", start="startTime:google", end="endTime:google")}]},
+            {"alternatives": [{"words": WITHOUT_SPEAKERS}]},
             {"alternatives": [{"words": GOOGLE}], "resultEndTime": "4.250s"},
         ]
     },
-    "Google, version 2": {
-        "results": {
-            "gs://x": {
-                "transcript": {
-                    "results": [
-                        {
-                            "alternatives": [
-                                {"words": words(text="word", start="startOffset:google", end="endOffset:google")}
-                            ]
-                        }
-                    ]
-                }
-            }
-        }
-    },
-    "Google, protocol buffers": {
-        "results": [{"alternatives": [{"words": words(text="word", start="startTime:proto", end="endTime:proto")}]}]
-    },
-    "Azure, batch": {"source": "https://x/a.wav", "combinedRecognizedPhrases": [], "recognizedPhrases": AZURE},
-    "Azure, ticks": {"source": "https://x/a.wav", "recognizedPhrases": TICKS},
+    "Google, version 2": {"results": {"gs://x": {"transcript": within(WORDS_OF, OFFSETS)}}},
+    "Google, protocol buffers": within(WORDS_OF, PROTO),
+    "Azure, batch": {"source": "https://x/a.wav", "combinedRecognizedPhrases": [], "recognizedPhrases": nbest(AZURE)},
+    "Azure, ticks": {"source": "https://x/a.wav", "recognizedPhrases": nbest(TICKS)},
     "Azure, fast": {
         "durationMilliseconds": 5000,
         "combinedPhrases": [{"text": "x"}],
         "phrases": phrases(text="text", start="offsetMilliseconds:ms", length="durationMilliseconds:ms"),
     },
-    "transformers": {
-        "text": "x",
-        "chunks": [{"timestamp": [start, end], "text": f" {text}"} for text, start, end, _ in PHRASES],
-    },
-    "insanely-fast-whisper": {
-        "speakers": [{"speaker": "SPEAKER_00", "timestamp": [1.0, 2.5], "text": " Dig the bed."}],
-        "chunks": [{"timestamp": [start, end], "text": text} for text, start, end, _ in PHRASES],
-    },
+    "transformers": {"text": "x", "chunks": CHUNKS},
+    "insanely-fast-whisper": {"speakers": [{**CHUNKS[0], "speaker": "SPEAKER_00"}], "chunks": CHUNKS},
     "whisper.cpp": {
         "transcription": [
-            {
-                "timestamps": make({"start": "from:clock", "end": "to:clock"}, *row),
-                "offsets": make({"start": "from:ms", "end": "to:ms"}, *row),
-                "text": row[0],
-            }
-            for row in PHRASES
+            {"timestamps": clock, "offsets": offsets, "text": row[0]}
+            for row, clock, offsets in zip(PHRASES, CLOCKS, IN_FILES, strict=True)
         ]
     },
     "whisper.cpp, clocks": {
-        "transcription": [
-            {"text": row[0], "timestamps": make({"start": "from:clock", "end": "to:clock"}, *row)} for row in PHRASES
-        ]
+        "transcription": [{"text": row[0], "timestamps": clock} for row, clock in zip(PHRASES, CLOCKS, strict=True)]
     },
-    "OpenAI, verbose": {
-        "task": "transcribe",
-        "duration": 5.0,
-        "segments": phrases(text="text", start="start", end="end"),
-    },
+    # The text alone is longer than what a format is told from.
+    "OpenAI, verbose": {"task": "transcribe", "duration": 5.0, "text": "dig " * 30_000, "segments": PLAIN},
     "OpenAI, words": {"task": "transcribe", "text": "x", "words": words(text="word", start="start", end="end")},
     "OpenAI, speakers": {
         "text": "x",
-        "segments": [
-            {"type": "transcript.text.segment", "id": f"seg_{n}", **one}
-            for n, one in enumerate(phrases(speaker="speaker", text="text", start="start", end="end"))
-        ],
+        "segments": [{"type": "transcript.text.segment", "id": "seg_0", "speaker": "A", **one} for one in PLAIN],
         "usage": {"type": "tokens"},
     },
-    "faster-whisper": [{"id": 1, "seek": 0, **one} for one in phrases(start="start", end="end", text="text")],
+    "faster-whisper": [{"id": 1, "seek": 0, **one} for one in PLAIN],
     "NeMo": {
         "text": "x",
         "timestamp": {"word": NEMO_WORDS, "segment": phrases(text="segment", start="start", end="end")},
     },
     "NeMo, words": {"text": "x", "timestamp": {"char": [], "word": NEMO_WORDS}},
-    "ElevenLabs": {
-        "language_code": "eng",
-        "words": [
-            one
-            for word in words(text="text", start="start", end="end", speaker="speaker_id")
-            for one in ({**word, "type": "word"}, {"text": " ", "type": "spacing", "start": 1.0, "end": 1.0})
+    "ElevenLabs": {"language_code": "eng", "words": elevenlabs_words()},
+    "YouTube, transcript": within(
+        "actions.[].updateEngagementPanelAction.initialSegments",
+        [
+            {"transcriptSectionHeaderRenderer": {"sectionHeader": {"title": "Start"}}},
+            *(
+                within("transcriptSegmentRenderer", {"snippet": {"runs": [{"text": x.pop("text")}]}, **x})
+                for x in PANEL
+            ),
         ],
-    },
-    "YouTube, transcript": {
-        "actions": [
-            {
-                "updateEngagementPanelAction": {
-                    "initialSegments": [
-                        {"transcriptSectionHeaderRenderer": {"sectionHeader": {"title": "Start"}}},
-                        *map(renderer, phrases(text="text", start="startMs:ms text", end="endMs:ms text")),
-                    ]
-                }
-            }
-        ]
-    },
+    ),
     "YouTube, cues": {
         "cueGroups": [
-            {
-                "transcriptCueGroupRenderer": {
-                    "cues": [
-                        {
-                            "transcriptCueRenderer": {
-                                "cue": {"simpleText": row[0]},
-                                **make({"start": "startOffsetMs:ms text", "length": "durationMs:ms text"}, *row),
-                            }
-                        }
-                    ]
-                }
-            }
-            for row in PHRASES
+            within(
+                "transcriptCueGroupRenderer.cues.[].transcriptCueRenderer",
+                {"cue": {"simpleText": row.pop("text")}, **row},
+            )
+            for row in CUES
         ]
     },
     "youtube-transcript": phrases(text="text", length="duration:ms", start="offset:ms"),
     "youtube-transcript, seconds": phrases(text="text", length="duration", start="offset"),
+    "youtube-transcript-api": phrases(text="text", start="start", length="duration"),
     "captions-scraper": phrases(start="start:text", length="dur:text", text="text"),
-    "whispermlx": {"text": "x", "sentences": phrases(text="text", start="start", end="end")},
+    "whispermlx": {"text": "x", "sentences": PLAIN},
     "OpenTranscribe": {"segments": phrases(start="start_time", end="end_time", text="text")},
     "transcriptator": {"segments": phrases(start="startTime", end="endTime", text="text")},
     "from and to": {"segments": phrases(start="from", end="to", text="text")},

@@ -101,7 +101,7 @@ def written(folder: Path, *objects: dict[str, Any]) -> Path:
 def test_what_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, first: list[Example], second: list[History], third: list[Procedure]
 ) -> None:
-    path = tmp_path_factory.mktemp("round") / "rows.jsonl"
+    path = str(tmp_path_factory.mktemp("round") / "new" / "rows.jsonl")
     assert write_examples(path, first) == len(first)
     assert read_examples(path) == first
     assert write_histories(path, second) == len(second)

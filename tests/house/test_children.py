@@ -21,7 +21,7 @@ HOME = Path(recipe.__file__).parents[1]
 
 UNPICKLE = """
 from recipe.data.unpickle import unpickled
-assert [entry.key for entry in unpickled(Path("n.pickle"), "latin-1")] == ["v"]
+assert [key for key, _, _ in unpickled(Path("n.pickle"), "latin-1")] == ["v"]
 """
 SCORE = """
 from recipe_apps.service.process import ScoringProcess

@@ -11,7 +11,7 @@ from recipe.config import MiningConfig
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_training_examples
 from recipe.mining.mine import ExampleOrigin, Mined, mine
-from recipe.mining.quality import MINED, OTHER_GOAL, measure_quality, quality_tables, render_quality
+from recipe.mining.quality import MINED, OTHER_GOAL, measure_quality
 from recipe.types import Example, Narration, Procedure, Segment, Step
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
@@ -126,10 +126,9 @@ def test_agreement_and_step_like_shares_against_planted_annotations(tmp_path: Pa
     assert share is not None
     assert (share.videos, share.precision, share.precision_of_all, share.recall) == (2, 1.0, 0.5, 1.0)
     assert {one.annotated for one in quality.shown} == {one.continuation for one in mined.examples}
-    page = render_quality(quality)
-    assert page == render_quality(quality)
+    page = quality.page()
     assert all(step in page for one in mined.examples for step in one.continuation)
-    assert len(quality_tables(quality)) == 3
+    assert len(quality.tables()) == 3
 
 
 def test_annotations_without_times_are_not_compared_with(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import av
 
 from recipe.config import FrameConfig
 from recipe.errors import ComputeError, InputError
-from recipe.perception.footage import CONTAINERS, MAX_PIXELS, open_container
 from recipe.perception.frames import probe, read_frames
 from recipe.perception.uploads import UploadReader
 
@@ -199,9 +198,6 @@ def test_containers_that_are_read(tmp_path: Path, ending: str) -> None:
     if codec not in av.codecs_available:
         pytest.skip(f"this FFmpeg writes no {codec}")
     path = made(tmp_path / f"a.{ending}", codec)
-    opened = open_container(path)
-    opened.container.close()
-    assert set(opened.container.format.name.split(",")) & set(CONTAINERS)
     assert len(read_frames(path, FrameConfig(count=2)).images) == 2
 
 
@@ -226,7 +222,7 @@ def test_a_list_of_other_files_is_no_video(tmp_path: Path, kind: str, name: str)
     path = tmp_path / name
     path.write_bytes(LISTS[kind])
     with pytest.raises(InputError, match="not a video"):
-        open_container(path)
+        probe(path)
 
 
 def test_a_series_of_pictures_is_no_video(tmp_path: Path) -> None:
@@ -238,5 +234,4 @@ def test_a_series_of_pictures_is_no_video(tmp_path: Path) -> None:
         (tmp_path / f"{number}.png").write_bytes(bytes(packet))
     for name in ("0.png", "%d.png"):
         with pytest.raises(InputError):
-            open_container(tmp_path / name)
-    assert MAX_PIXELS >= 7680 * 4320
+            probe(tmp_path / name)

@@ -21,20 +21,17 @@ from recipe.world.graph import World
 from recipe.world.load import load_world
 from recipe_studies.vision.pretraining import (
     Schedule,
+    Vocabulary,
     align_decoder,
     batch_loss,
-    encode_pairs,
-    load_tower,
     new_tower,
     optimise,
     pair_accuracy,
-    save_tower,
     tokenise_examples,
     tower_of,
     train_attributes,
     train_words,
     word_accuracy,
-    words_of_steps,
 )
 from recipe_studies.vision.video_model import VisionShape
 
@@ -85,14 +82,14 @@ def test_a_loss_that_is_no_number_ends_training() -> None:
 
 def test_a_new_tower_fits_onto_a_model_of_its_width(checkpoint: Checkpoint, painter: Painter, tmp_path: Path) -> None:
     tower = new_tower(SHAPE, checkpoint.model.config.text_config.hidden_size, seed=3)
-    save_tower(tower, tmp_path / "tower")
+    tower.save(tmp_path / "tower")
     built = tower_of(checkpoint)
     pairs = painter.pairs(list(painter.codes)[:3], generator(0))
     with torch.no_grad():
-        wanted = encode_pairs(tower, pairs)
-        assert not torch.allclose(encode_pairs(built, pairs), wanted, atol=1e-5)
-        load_tower(built, tmp_path / "tower")
-        assert torch.allclose(encode_pairs(built, pairs), wanted, atol=1e-5)
+        wanted = tower.encode_pairs(pairs)
+        assert not torch.allclose(built.encode_pairs(pairs), wanted, atol=1e-5)
+        built.load(tmp_path / "tower")
+        assert torch.allclose(built.encode_pairs(pairs), wanted, atol=1e-5)
     assert wanted.shape == (3, 4, checkpoint.model.config.text_config.hidden_size)
 
 
@@ -100,7 +97,7 @@ def test_the_tokens_of_a_pair_do_not_depend_on_its_neighbours(painter: Painter) 
     tower = new_tower(SHAPE, 32, seed=3)
     pairs = painter.pairs(list(painter.codes)[:4], generator(0))
     with torch.no_grad():
-        assert torch.allclose(encode_pairs(tower, pairs)[2], encode_pairs(tower, pairs[2:3])[0], atol=1e-5)
+        assert torch.allclose(tower.encode_pairs(pairs)[2], tower.encode_pairs(pairs[2:3])[0], atol=1e-5)
 
 
 def test_a_text_model_has_no_tower(base_model: Path) -> None:
@@ -134,7 +131,7 @@ def test_accuracy_counts_whole_pairs(painter: Painter) -> None:
 
 
 def test_training_words_leaves_the_decoder_alone(world: World, painter: Painter, checkpoint: Checkpoint) -> None:
-    vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, 4)
+    vocabulary = Vocabulary.of(world.wordings, checkpoint.tokenizer, 4)
     before = weights(checkpoint.model)
     schedule = Schedule(12, warmup=2, bf16=False)
     losses = train_words(checkpoint, painter, vocabulary, schedule, rate=3e-3, batch=16, seed=0, advance=ignore)

@@ -43,7 +43,7 @@ def list_benchmarks(root: Root = None) -> CommandOutput:
 
     Example: recipe data list --root data
     """
-    from recipe.data.benchmarks import BENCHMARKS, find_benchmark, summarise
+    from recipe.data.benchmarks import BENCHMARKS, Summary, find_benchmark
     from recipe.data.roles import TITLES, role_of
     from recipe.errors import InputError
     from recipe.report.elements import Table, headings, row
@@ -61,7 +61,7 @@ def list_benchmarks(root: Root = None) -> CommandOutput:
             lines += [f"  licence: {benchmark.licence}", f"  {benchmark.home}"]
             counts: dict[str, Any] = {}
             if folder:
-                counts = summarise(benchmark.read(folder))._asdict()
+                counts = Summary.of(benchmark.read(folder))._asdict()
                 counts["set_aside"] = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0
                 counts["set_aside_as"] = benchmark.set_aside_as
                 counts["task_graphs"] = benchmark.graphs(folder) if benchmark.graphs else None

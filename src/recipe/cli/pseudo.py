@@ -55,7 +55,7 @@ def pseudo(
         raise typer.BadParameter("it has a use with --exclude only.", param_hint="--ids")
     require_writable(output)
     if report is not None:
-        from recipe.mining.quality import DATA, measure_quality, quality_tables, write_quality
+        from recipe.mining.quality import DATA, measure_quality
 
         require_writable(report / DATA)
     prompts = None if examples is None else read_training_examples(examples, split)
@@ -96,7 +96,7 @@ def pseudo(
     written: list[Path] = []
     if report is not None:
         quality = measure_quality(mined, opened, mining, examples=prompts or (), procedures=known, seed=seed)
-        written, lines = write_quality(quality, report), [*quality_tables(quality)]
+        written, lines = quality.write(report), [*quality.tables()]
         result["quality"] = to_json(quality)
     excluded = (f"excluded: {check.line}" for check in checked if check.line)
     sentence = f"{len(mined.examples):,} examples written to {output}, their origins to {origins}"

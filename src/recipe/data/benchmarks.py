@@ -183,6 +183,18 @@ class Summary(NamedTuple):
     splits: dict[str, int]
     """Videos of each split; those in none under the empty string."""
 
+    @classmethod
+    def of(cls, procedures: Sequence[Procedure]) -> "Summary":
+        """Counts over procedures."""
+        splits = Counter(procedure.split for procedure in procedures)
+        return cls(
+            videos=len(procedures),
+            segments=sum(len(procedure.steps) for procedure in procedures),
+            tasks=len({procedure.goal for procedure in procedures}),
+            unique_steps=len({step.text for procedure in procedures for step in procedure.steps}),
+            splits={split: splits[split] for split in (*SPLITS, "") if split in splits},
+        )
+
 
 def find_benchmark(root: Path | str, name: str) -> Path | None:
     """The folder of a benchmark: `root`/`name`, or `root` itself; None where neither holds its files."""
@@ -257,15 +269,3 @@ def trained_and_tested(procedures: Iterable[Procedure]) -> set[str]:
         if procedure.split:
             (trained if procedure.split == "train" else held_out).add(procedure.video_id)
     return trained & held_out
-
-
-def summarise(procedures: Sequence[Procedure]) -> Summary:
-    """Counts over procedures."""
-    splits = Counter(procedure.split for procedure in procedures)
-    return Summary(
-        videos=len(procedures),
-        segments=sum(len(procedure.steps) for procedure in procedures),
-        tasks=len({procedure.goal for procedure in procedures}),
-        unique_steps=len({step.text for procedure in procedures for step in procedure.steps}),
-        splits={split: splits[split] for split in (*SPLITS, "") if split in splits},
-    )

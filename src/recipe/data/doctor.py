@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from recipe.artifacts import read_json
-from recipe.data.benchmarks import BENCHMARKS, Benchmark, PublishedPart, Summary, find_benchmark, summarise
+from recipe.data.benchmarks import BENCHMARKS, Benchmark, PublishedPart, Summary, find_benchmark
 from recipe.data.layout import publisher_of
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
@@ -50,6 +50,42 @@ class Diagnosis:
     video_problem: str = ""
     """Why the file of a video could not be looked for: the first such problem."""
 
+    @classmethod
+    def of(cls, folder: Path | None, name: str, benchmark: Benchmark, has_video: HasVideo | None) -> "Diagnosis":
+        """The state of a benchmark whose folder is found, or is None."""
+        if folder is None:
+            return cls(name, None, "absent", benchmark.parts)
+        missing = tuple(part for part in benchmark.parts if not part.is_in(folder))
+        try:
+            procedures = benchmark.read(folder)
+            set_aside = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0
+        except (InputError, OSError) as error:
+            return cls(name, folder, "broken", missing, str(error))
+        graphs, graph_problem = None, ""
+        if benchmark.graphs:
+            try:
+                graphs = benchmark.graphs(folder)
+            except (InputError, OSError) as error:
+                graph_problem = str(error)
+        with_video, video_problem = 0, ""
+        for procedure in procedures if has_video else ():
+            try:
+                with_video += has_video is not None and has_video(procedure)
+            except (InputError, OSError) as error:
+                video_problem = video_problem or str(error)
+        return cls(
+            name,
+            folder,
+            "partial" if missing else "complete",
+            missing,
+            summary=Summary.of(procedures),
+            set_aside=set_aside,
+            graphs=graphs,
+            graph_problem=graph_problem,
+            with_video=with_video if has_video else None,
+            video_problem=video_problem,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
@@ -75,7 +111,7 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
     diagnoses = []
     with progress.task("examining benchmarks", total=len(BENCHMARKS)) as advance:
         for name, benchmark in BENCHMARKS.items():
-            diagnoses.append(_diagnosis(find_benchmark(root, name), name, benchmark, has_video))
+            diagnoses.append(Diagnosis.of(find_benchmark(root, name), name, benchmark, has_video))
             advance(1)
 
     # What a benchmark publishes, where it is not looked for: directly in `root` and in the folders there.
@@ -97,38 +133,3 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
             if publisher is not None and publisher not in owners:
                 misplaced.append((path, publisher))
     return Report(tuple(diagnoses), tuple(misplaced))
-
-
-def _diagnosis(folder: Path | None, name: str, benchmark: Benchmark, has_video: HasVideo | None) -> Diagnosis:
-    if folder is None:
-        return Diagnosis(name, None, "absent", benchmark.parts)
-    missing = tuple(part for part in benchmark.parts if not part.is_in(folder))
-    try:
-        procedures = benchmark.read(folder)
-        set_aside = sum(map(len, benchmark.set_aside(folder).values())) if benchmark.set_aside else 0
-    except (InputError, OSError) as error:
-        return Diagnosis(name, folder, "broken", missing, str(error))
-    graphs, graph_problem = None, ""
-    if benchmark.graphs:
-        try:
-            graphs = benchmark.graphs(folder)
-        except (InputError, OSError) as error:
-            graph_problem = str(error)
-    with_video, video_problem = 0, ""
-    for procedure in procedures if has_video else ():
-        try:
-            with_video += has_video is not None and has_video(procedure)
-        except (InputError, OSError) as error:
-            video_problem = video_problem or str(error)
-    return Diagnosis(
-        name,
-        folder,
-        "partial" if missing else "complete",
-        missing,
-        summary=summarise(procedures),
-        set_aside=set_aside,
-        graphs=graphs,
-        graph_problem=graph_problem,
-        with_video=with_video if has_video else None,
-        video_problem=video_problem,
-    )

@@ -17,7 +17,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, NoReturn
+from typing import IO, NoReturn
 
 from recipe.children import isolated
 from recipe.errors import InputError, first_line
@@ -46,16 +46,12 @@ _BROKEN = (
 _AGAIN = "fetch it again from its publisher; nothing of it was executed"
 
 
-class DictEntry(NamedTuple):
-    """One entry of a pickled dict: its key, and its value or what is wrong with it as (reason, problem, remedy)."""
-
-    key: object
-    value: object
-    fault: tuple[str, str, str] | None = None
+Fault = tuple[str, str, str]
+"""What is wrong with an entry: reason, problem and remedy."""
 
 
-def unpickled(path: Path, encoding: str) -> Iterator[DictEntry]:
-    """The entries of a pickled dict of dicts, lists, strings and numbers; `encoding` is for Python 2's strings.
+def unpickled(path: Path, encoding: str) -> Iterator[tuple[object, object, Fault | None]]:
+    """Key, value and fault of each entry of a pickled dict of plain data; `encoding` is for Python 2's strings.
 
     A value of bytes is JSON under zlib. Tuples come as lists; what is no plain data within a value comes as its name.
     Raises InputError for a pickle that refers to anything else, is damaged, is followed by more, or takes more memory
@@ -80,15 +76,15 @@ def unpickled(path: Path, encoding: str) -> Iterator[DictEntry]:
                     raise InputError(*rest)
                 key, fault = rest
                 if fault is not None:
-                    yield DictEntry(key, None, tuple(fault))
+                    yield key, None, tuple(fault)
                     continue
                 if (body := _frame(child.stdout)) is None:
                     break
                 try:
-                    yield DictEntry(key, json.loads(body))
+                    yield key, json.loads(body), None
                 except (ValueError, RecursionError) as error:
                     problem = f"the zipped entry is not JSON ({error})"
-                    yield DictEntry(key, None, ("damaged zip", problem, "fetch the file again"))
+                    yield key, None, ("damaged zip", problem, "fetch the file again")
             problem = f"reading it did not end within {seconds} s of processor time or within the memory"
             raise InputError.at(path, f"{problem}, which captions of its size do", _AGAIN)
         finally:

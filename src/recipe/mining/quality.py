@@ -101,6 +101,65 @@ class Quality:
     """None without annotated times."""
     shown: tuple[ShownExample, ...]
 
+    def write(self, folder: Path) -> list[Path]:
+        """Write the report as data and as a page of Markdown, each all or nothing; returns the files."""
+        written = [folder / DATA, folder / PAGE]
+        write_json(written[0], to_json(self))
+        write_text(written[1], self.page())
+        return written
+
+    def page(self) -> str:
+        """The page as Markdown; the same report gives the same page."""
+        sections = [Section("figures", "Figures", "figures", blocks=self.tables())]
+        if self.shown:
+            drawn = (
+                "Drawn at random by the seed; beside each step of the continuation the annotated one, where there is."
+            )
+            blocks = []
+            for example in self.shown:
+                rows = [row(f"done {number}", step, "") for number, step in enumerate(example.history, start=1)]
+                pairs = zip_longest(example.continuation, example.annotated, fillvalue="")
+                rows += [row(f"{number}", *texts) for number, texts in enumerate(pairs, start=1)]
+                likely = "" if example.similarity is None else f", similarity {example.similarity:.2f}"
+                columns = headings("history, then mined", "annotated")
+                about = f"{example.example_id}, narration {example.video_id}{likely}"
+                blocks.append(Table(example.goal, "", columns, tuple(rows), about=about))
+            sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=tuple(blocks)))
+        return render_markdown(f"Continuations mined from {self.mode}", [], sections)
+
+    def tables(self) -> tuple[Table, ...]:
+        """The figures as tables."""
+        counts = [
+            row("examples", self.examples),
+            row("examples mined for" if self.mode == "histories" else "narrations read", self.considered),
+            row("narrations that gave one", self.narrations),
+            *(row(f"left out: {DROPPED[reason]}", count) for reason, count in self.dropped.items()),
+            row("step-like segments, of those that could be steps", Cell(self.step_like, percent=True)),
+            *(row(name, Cell(self.lengths[key])) for key, name in _LENGTHS.items() if key in self.lengths),
+            *(
+                row(f"similarity of history and narration, quantile {q}", Cell(value, 2))
+                for q, value in self.similarity.items()
+            ),
+        ]
+        tables = [Table("Mined examples", "", headings("value"), tuple(counts))]
+        if self.agreement:
+            rows = tuple(
+                row(name.replace("_", " "), *(Cell(measures[measure], percent=True) for measure in MEASURES))
+                for name, measures in self.agreement.items()
+            )
+            about = f"{self.compared:,} examples, 95% intervals by goal"
+            notes = ("Floors: mined for another video of the same goal, and for another goal.",)
+            columns = headings(*MEASURES.values())
+            tables.append(Table("Agreement with annotations", "", columns, rows, about=about, notes=notes))
+        if (share := self.step_like_segments) is not None:
+            rows = (
+                row("step-like segments in annotated steps", Cell(share.precision, percent=True)),
+                row("all segments in annotated steps", Cell(share.precision_of_all, percent=True)),
+                row("segments in annotated steps that are step-like", Cell(share.recall, percent=True)),
+            )
+            tables.append(Table("Step-like segments", "", headings("share"), rows, about=f"{share.videos:,} videos"))
+        return tuple(tables)
+
 
 def measure_quality(
     mined: Mined,
@@ -151,66 +210,6 @@ def measure_quality(
         step_like_segments=_step_like_share(mined.origins, corpus, videos, embeddings, config) if videos else None,
         shown=tuple(examples_shown),
     )
-
-
-def write_quality(quality: Quality, folder: Path) -> list[Path]:
-    """Write the report as data and as a page of Markdown, each all or nothing; returns the files."""
-    written = [folder / DATA, folder / PAGE]
-    write_json(written[0], to_json(quality))
-    write_text(written[1], render_quality(quality))
-    return written
-
-
-def render_quality(quality: Quality) -> str:
-    """The page as Markdown; the same report gives the same page."""
-    sections = [Section("figures", "Figures", "figures", blocks=quality_tables(quality))]
-    if quality.shown:
-        drawn = "Drawn at random by the seed; beside each step of the continuation the annotated one, where there is."
-        blocks = []
-        for example in quality.shown:
-            rows = [row(f"done {number}", step, "") for number, step in enumerate(example.history, start=1)]
-            pairs = zip_longest(example.continuation, example.annotated, fillvalue="")
-            rows += [row(f"{number}", *texts) for number, texts in enumerate(pairs, start=1)]
-            likely = "" if example.similarity is None else f", similarity {example.similarity:.2f}"
-            columns = headings("history, then mined", "annotated")
-            about = f"{example.example_id}, narration {example.video_id}{likely}"
-            blocks.append(Table(example.goal, "", columns, tuple(rows), about=about))
-        sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=tuple(blocks)))
-    return render_markdown(f"Continuations mined from {quality.mode}", [], sections)
-
-
-def quality_tables(quality: Quality) -> tuple[Table, ...]:
-    """The figures as tables."""
-    counts = [
-        row("examples", quality.examples),
-        row("examples mined for" if quality.mode == "histories" else "narrations read", quality.considered),
-        row("narrations that gave one", quality.narrations),
-        *(row(f"left out: {DROPPED[reason]}", count) for reason, count in quality.dropped.items()),
-        row("step-like segments, of those that could be steps", Cell(quality.step_like, percent=True)),
-        *(row(name, Cell(quality.lengths[key])) for key, name in _LENGTHS.items() if key in quality.lengths),
-        *(
-            row(f"similarity of history and narration, quantile {q}", Cell(value, 2))
-            for q, value in quality.similarity.items()
-        ),
-    ]
-    tables = [Table("Mined examples", "", headings("value"), tuple(counts))]
-    if quality.agreement:
-        rows = tuple(
-            row(name.replace("_", " "), *(Cell(measures[measure], percent=True) for measure in MEASURES))
-            for name, measures in quality.agreement.items()
-        )
-        about = f"{quality.compared:,} examples, 95% intervals by goal"
-        notes = ("Floors: mined for another video of the same goal, and for another goal.",)
-        columns = headings(*MEASURES.values())
-        tables.append(Table("Agreement with annotations", "", columns, rows, about=about, notes=notes))
-    if (share := quality.step_like_segments) is not None:
-        rows = (
-            row("step-like segments in annotated steps", Cell(share.precision, percent=True)),
-            row("all segments in annotated steps", Cell(share.precision_of_all, percent=True)),
-            row("segments in annotated steps that are step-like", Cell(share.recall, percent=True)),
-        )
-        tables.append(Table("Step-like segments", "", headings("share"), rows, about=f"{share.videos:,} videos"))
-    return tuple(tables)
 
 
 def _references(

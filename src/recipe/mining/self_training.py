@@ -155,6 +155,28 @@ class PseudoSet:
     tasks: int
     """Prompts that come from procedures of the user."""
 
+    def add_samples(self, samples: Sequence[Prediction]) -> None:
+        """Give each prompt the plans that a policy wrote for it, ranked by their likeness in order to the true one.
+
+        Raises InputError where none is for a prompt.
+        """
+        own, embeddings = {prompt_id(prompt.prompt): prompt for prompt in self.prompts}, self.embeddings
+        sampled = [prediction for prediction in samples if prediction.example_id in own and prediction.steps]
+        if not sampled:
+            raise InputError(
+                "no sample is for a pseudo-prompt; write the prompts with --prompts-output, with the same corpus, "
+                "--tasks, --prompts and --seed, and plan for them."
+            )
+        texts = [step for prompt in self.prompts for step in prompt.prompt.true] + [
+            step for prediction in sampled for step in prediction.steps
+        ]
+        likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
+        for prediction in sampled:
+            prompt = own[prediction.example_id]
+            ordered = ordered_likeness(likeness.between(prediction.steps, prompt.prompt.true))
+            quality = 2 * ordered / (len(prediction.steps) + len(prompt.prompt.true))
+            prompt.samples.append(RankedPlan(prediction.steps, quality))
+
 
 def pseudo_set(
     corpus: NarrationIndex,
@@ -205,31 +227,8 @@ def pseudo_set(
     ]
     prompt_set = PseudoSet(pseudo, rest, made, embeddings, sum(prompt.source != "pseudo" for prompt in prompts))
     if samples:
-        add_samples(prompt_set, samples)
+        prompt_set.add_samples(samples)
     return prompt_set
-
-
-def add_samples(prompt_set: PseudoSet, samples: Sequence[Prediction]) -> None:
-    """Give each prompt the plans that a policy wrote for it, ranked by their likeness in order to the true one.
-
-    Raises InputError where none is for a prompt.
-    """
-    own, embeddings = {prompt_id(prompt.prompt): prompt for prompt in prompt_set.prompts}, prompt_set.embeddings
-    sampled = [prediction for prediction in samples if prediction.example_id in own and prediction.steps]
-    if not sampled:
-        raise InputError(
-            "no sample is for a pseudo-prompt; write the prompts with --prompts-output, with the same corpus, --tasks, "
-            "--prompts and --seed, and plan for them."
-        )
-    texts = [step for prompt in prompt_set.prompts for step in prompt.prompt.true] + [
-        step for prediction in sampled for step in prediction.steps
-    ]
-    likeness = Likeness(embeddings.stacked, calibrate(embeddings.stacked), texts)
-    for prediction in sampled:
-        prompt = own[prediction.example_id]
-        ordered = ordered_likeness(likeness.between(prediction.steps, prompt.prompt.true))
-        quality = 2 * ordered / (len(prediction.steps) + len(prompt.prompt.true))
-        prompt.samples.append(RankedPlan(prediction.steps, quality))
 
 
 def compute_numbers(

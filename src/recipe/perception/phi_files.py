@@ -36,6 +36,25 @@ class SelectedClips(NamedTuple):
     without_time: tuple[str, ...] = ()
     """Examples without the time at which their history ends: the whole video would show what is to be planned."""
 
+    @classmethod
+    def located(cls, named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool) -> "SelectedClips":
+        """The clips whose video is there; raises as `history_clips`."""
+        clips: list[Clip] = []
+        missing: dict[str, None] = {}
+        for clip, video in named:
+            file = folder.find(video.source, video.video_id)
+            if file is None:
+                missing[name_of(video)] = None
+            else:
+                clips.append(clip._replace(path=file))
+        if not skip or not clips:
+            VideoPaths({}, tuple(missing)).require_all(folder)
+        if not clips:
+            raise InputError.at(
+                folder.folder, "there is no video to show", "give examples that say where their history ends"
+            )
+        return cls(clips, tuple(missing))
+
 
 @dataclass(frozen=True, slots=True)
 class RowCounts:
@@ -50,6 +69,17 @@ class RowCounts:
     """None, as the other two, where the tokens of an answer were not reported."""
     tokens_out: int | None
     cost: float | None
+
+    @classmethod
+    def of(cls, rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> "RowCounts":
+        """Counts over distinct answers: examples that share one paid for it once."""
+        answers = {id(description): description.answer for description in result.descriptions.values()}.values()
+        cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
+        if not all(answer.tokens_in or answer.tokens_out for answer in answers):
+            return cls(rows, tuple(empty), cut, None, None, None)
+        tokens_in = sum(answer.tokens_in for answer in answers)
+        tokens_out = sum(answer.tokens_out for answer in answers)
+        return cls(rows, tuple(empty), cut, tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))
 
 
 def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool = False) -> SelectedClips:
@@ -66,12 +96,12 @@ def history_clips(examples: Sequence[Example], folder: VideoFolder, skip: bool =
         )
     timed = [example for example in examples if example.until is not None]
     named = [(Clip(example.example_id, Path(), example.goal, example.until), example) for example in timed]
-    return _located(named, folder, skip)._replace(without_time=without)
+    return SelectedClips.located(named, folder, skip)._replace(without_time=without)
 
 
 def trace_clips(procedures: Sequence[Procedure], folder: VideoFolder, skip: bool = False) -> SelectedClips:
     """The whole video of each procedure; raises as `history_clips`."""
-    return _located(
+    return SelectedClips.located(
         [(Clip(name_of(procedure), Path(), procedure.goal), procedure) for procedure in procedures], folder, skip
     )
 
@@ -96,7 +126,7 @@ def write_described_histories(
                 )
             )
     write_histories(path, rows)
-    return _written(len(rows), [row.example_id for row in rows if not row.history], result, prices)
+    return RowCounts.of(len(rows), [row.example_id for row in rows if not row.history], result, prices)
 
 
 def write_described_traces(path: Path, procedures: Iterable[Procedure], result: PhiResult, prices: Prices) -> RowCounts:
@@ -118,7 +148,7 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
         problem = f"no step in {len(empty):,} answers; the first: {quoted(first)}"
         raise InputError.at(path, problem, "give a model that takes video, or more frames (phi.frames.max_frames)")
     write_procedures(path, rows)
-    return _written(len(rows), empty, result, prices)
+    return RowCounts.of(len(rows), empty, result, prices)
 
 
 def write_manifest(
@@ -153,31 +183,3 @@ def write_manifest(
     }
     write_json(path, manifest)
     return path
-
-
-def _located(named: Sequence[tuple[Clip, Item]], folder: VideoFolder, skip: bool) -> SelectedClips:
-    clips: list[Clip] = []
-    missing: dict[str, None] = {}
-    for clip, video in named:
-        file = folder.find(video.source, video.video_id)
-        if file is None:
-            missing[name_of(video)] = None
-        else:
-            clips.append(clip._replace(path=file))
-    if not skip or not clips:
-        VideoPaths({}, tuple(missing)).require_all(folder)
-    if not clips:
-        raise InputError.at(
-            folder.folder, "there is no video to show", "give examples that say where their history ends"
-        )
-    return SelectedClips(clips, tuple(missing))
-
-
-def _written(rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> RowCounts:
-    """Counts over distinct answers: examples that share one paid for it once."""
-    answers = {id(description): description.answer for description in result.descriptions.values()}.values()
-    cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
-    if not all(answer.tokens_in or answer.tokens_out for answer in answers):
-        return RowCounts(rows, tuple(empty), cut, None, None, None)
-    tokens_in, tokens_out = sum(answer.tokens_in for answer in answers), sum(answer.tokens_out for answer in answers)
-    return RowCounts(rows, tuple(empty), cut, tokens_in, tokens_out, prices.cost(tokens_in, tokens_out))

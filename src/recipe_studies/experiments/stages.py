@@ -313,7 +313,7 @@ def self_train(folder: Path, settings: SelfTraining, progress: Progress) -> None
             prompt = open_prompt(policy.prompt) if policy.prompt else model.prompt
             examples = prompt_examples([pseudo.prompt for pseudo in prompt_set.prompts])
             plans = Planner(model, policy.sampling, prompt).predict(examples, policy.samples, progress)
-        self_training.add_samples(prompt_set, plans)
+        prompt_set.add_samples(plans)
     trained = self_training.self_train(
         corpus, settings.verifier, prompt_set, seed=settings.seed, work=work, progress=progress
     )

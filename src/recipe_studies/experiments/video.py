@@ -53,7 +53,7 @@ class VisionPretraining:
 def learn_symbols(folder: Path, settings: VisionPretraining, progress: Progress) -> None:
     """First stage: the visual tower learns which symbols a picture holds. Needs no language model."""
     from recipe.world.frames import STYLES, Painter
-    from recipe_studies.vision.pretraining import Schedule, new_tower, pair_accuracy, save_tower, train_attributes
+    from recipe_studies.vision.pretraining import Schedule, new_tower, pair_accuracy, train_attributes
 
     vision = settings.vision
     with progress.task("learning symbols", vision.attribute_steps) as advance:
@@ -70,7 +70,7 @@ def learn_symbols(folder: Path, settings: VisionPretraining, progress: Progress)
         )
         accuracy = {style: pair_accuracy(tower, heads, painter, style) for style in STYLES}
         with atomic_path(folder / ATTRIBUTES) as partial:
-            save_tower(tower, partial)
+            tower.save(partial)
             write_json(partial / ACCURACY, accuracy)
 
 
@@ -81,23 +81,22 @@ def learn_word_embeddings(folder: Path, settings: VisionPretraining, progress: P
     from recipe.world.frames import PAIR, SIZE, STYLES, Painter
     from recipe_studies.vision.pretraining import (
         Schedule,
-        load_tower,
+        Vocabulary,
         tower_of,
         train_words,
         word_accuracy,
-        words_of_steps,
     )
     from recipe_studies.vision.video_model import build_video_model
 
     vision, world = settings.vision, load_world()
     with progress.task("learning words", vision.word_steps) as advance:
         checkpoint = build_video_model(load_checkpoint(str(folder / BASE / "model")), settings.shape, settings.seed)
-        load_tower(tower_of(checkpoint), folder / ATTRIBUTES)
+        tower_of(checkpoint).load(folder / ATTRIBUTES)
         painter = Painter(world)
         assert checkpoint.video is not None
         time, high, wide = checkpoint.video.grid(PAIR, SIZE, SIZE)
         pair_tokens = time * high * wide // checkpoint.video.merge_size**2
-        vocabulary = words_of_steps(world.wordings, checkpoint.tokenizer, pair_tokens)
+        vocabulary = Vocabulary.of(world.wordings, checkpoint.tokenizer, pair_tokens)
         train_words(
             checkpoint,
             painter,

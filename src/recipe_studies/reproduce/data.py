@@ -388,7 +388,7 @@ def mine_pseudo_labels(folder: Path, settings: PseudoLabels, progress: Progress)
     from recipe.corpus.leaks import warn_unchecked
     from recipe.corpus.store import Corpus
     from recipe.mining.mine import mine
-    from recipe.mining.quality import measure_quality, write_quality
+    from recipe.mining.quality import measure_quality
 
     corpus, config = Corpus.open(folder / settings.corpus), MiningConfig()
     examples = read_examples(folder / ANNOTATED)
@@ -398,6 +398,6 @@ def mine_pseudo_labels(folder: Path, settings: PseudoLabels, progress: Progress)
     mined = mine(corpus, config, examples, exclusions=exclusions, limit=settings.count, work=work, progress=progress)
     if not mined.examples:
         raise InputError.at(corpus.folder, "no continuation could be mined from it", "give other narrations")
-    write_quality(measure_quality(mined, corpus, config, examples=examples), folder / QUALITY)
+    measure_quality(mined, corpus, config, examples=examples).write(folder / QUALITY)
     write_examples(folder / PSEUDO, mined.examples)
     remove(work)

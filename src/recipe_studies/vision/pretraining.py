@@ -102,6 +102,22 @@ class VisualTower:
     model: Any
     processor: VideoProcessor
 
+    def save(self, folder: Path) -> None:
+        """Write the weights into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(self.model.state_dict(), folder / WEIGHTS)
+
+    def load(self, folder: Path) -> None:
+        """Put saved weights, of a tower of the same shape, into this one."""
+        self.model.load_state_dict(load_file(folder / WEIGHTS))
+
+    def encode_pairs(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Tokens [pairs, tokens, width] of pairs uint8 [pairs, 2, H, W, 3]; each pair is encoded on its own."""
+        pixels = self.processor.pixels(pairs).flatten(0, 1)
+        high, wide = self.processor.grid(*pairs.shape[1:4])[1:]
+        merged: torch.Tensor = self.model(pixels, grid_thw=torch.tensor([[len(pairs), high, wide]])).pooler_output
+        return merged.view(len(pairs), -1, merged.shape[-1])
+
 
 def new_tower(shape: VisionShape, width: int, seed: int) -> VisualTower:
     """A tower with fresh weights whose tokens are `width` wide, equal to one built onto a language model so wide."""
@@ -127,25 +143,6 @@ def tower_of(checkpoint: Checkpoint) -> VisualTower:
         raise ConfigError("The model has no visual tower; build one onto it.")
     fast_vision(checkpoint.model)
     return VisualTower(checkpoint.model.model.visual, checkpoint.video)
-
-
-def save_tower(tower: VisualTower, folder: Path) -> None:
-    """Write the weights into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tower.model.state_dict(), folder / WEIGHTS)
-
-
-def load_tower(tower: VisualTower, folder: Path) -> None:
-    """Put saved weights into a tower of the same shape."""
-    tower.model.load_state_dict(load_file(folder / WEIGHTS))
-
-
-def encode_pairs(tower: VisualTower, pairs: torch.Tensor) -> torch.Tensor:
-    """Tokens [pairs, tokens, width] of pairs uint8 [pairs, 2, H, W, 3]; each pair is encoded on its own."""
-    pixels = tower.processor.pixels(pairs).flatten(0, 1)
-    high, wide = tower.processor.grid(*pairs.shape[1:4])[1:]
-    merged: torch.Tensor = tower.model(pixels, grid_thw=torch.tensor([[len(pairs), high, wide]])).pooler_output
-    return merged.view(len(pairs), -1, merged.shape[-1])
 
 
 class Heads(torch.nn.Module):  # type: ignore[misc]
@@ -176,14 +173,14 @@ def train_attributes(
     steps = list(painter.codes)
     codes = torch.tensor([painter.codes[step] for step in steps])
     torch.manual_seed(seed)
-    heads = Heads(encode_pairs(tower, painter.pairs(steps[:1], generator(seed))).flatten(1).shape[1])
+    heads = Heads(tower.encode_pairs(painter.pairs(steps[:1], generator(seed))).flatten(1).shape[1])
 
     def losses() -> Iterator[torch.Tensor]:
         rng, draw = random.Random(f"attributes {seed}"), generator(("attributes", seed))
         while True:
             drawn = [rng.randrange(len(steps)) for _ in range(batch)]
             pairs = painter.pairs([steps[index] for index in drawn], draw)
-            parts = heads(encode_pairs(tower, pairs).flatten(1))
+            parts = heads(tower.encode_pairs(pairs).flatten(1))
             wanted = codes[drawn].T
             yield torch.stack([cross_entropy(p.float(), w) for p, w in zip(parts, wanted, strict=True)]).sum()
 
@@ -199,7 +196,7 @@ def pair_accuracy(tower: VisualTower, heads: Heads, painter: Painter, style: Sty
     shown = [steps[index % len(steps)] for index in range(count)]
     codes = torch.tensor([painter.codes[step] for step in shown])
     with torch.no_grad():
-        parts = heads(encode_pairs(tower, painter.pairs(shown, generator(("seen", style)), style)).flatten(1))
+        parts = heads(tower.encode_pairs(painter.pairs(shown, generator(("seen", style)), style)).flatten(1))
     right = torch.stack([logits.argmax(-1) for logits in parts], 1) == codes
     return float(right.all(1).float().mean())
 
@@ -212,22 +209,24 @@ class Vocabulary:
     tokens: torch.Tensor
     """Token ids [steps, slots]."""
 
+    @classmethod
+    def of(cls, wordings: Mapping[str, Sequence[str]], tokenizer: PreTrainedTokenizerBase, slots: int) -> "Vocabulary":
+        """For each step the tokens of its usual wording's content words, the rarest `slots` in their order.
 
-def words_of_steps(wordings: Mapping[str, Sequence[str]], tokenizer: PreTrainedTokenizerBase, slots: int) -> Vocabulary:
-    """For each step the tokens of its usual wording's content words, the rarest `slots` in their order.
+        Too few are filled up with line ends.
+        """
+        texts = [
+            " " + " ".join(word for word in known[0].split() if word not in STOP_WORDS) for known in wordings.values()
+        ]
+        encoded: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        used = Counter(token for tokens in encoded for token in set(tokens))
+        filler: int = tokenizer("\n", add_special_tokens=False)["input_ids"][0]
 
-    Too few are filled up with line ends.
-    """
-    texts = [" " + " ".join(word for word in known[0].split() if word not in STOP_WORDS) for known in wordings.values()]
-    encoded: list[list[int]] = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    used = Counter(token for tokens in encoded for token in set(tokens))
-    filler: int = tokenizer("\n", add_special_tokens=False)["input_ids"][0]
-
-    rows = []
-    for tokens in encoded:
-        rarest = sorted(sorted(range(len(tokens)), key=[used[token] for token in tokens].__getitem__)[:slots])
-        rows.append([*(tokens[index] for index in rarest), *[filler] * (slots - len(rarest))])
-    return Vocabulary(tuple(wordings), torch.tensor(rows))
+        rows = []
+        for tokens in encoded:
+            rarest = sorted(sorted(range(len(tokens)), key=[used[token] for token in tokens].__getitem__)[:slots])
+            rows.append([*(tokens[index] for index in rarest), *[filler] * (slots - len(rarest))])
+        return cls(tuple(wordings), torch.tensor(rows))
 
 
 def train_words(
@@ -261,7 +260,7 @@ def train_words(
         while True:
             drawn = [rng.randrange(len(vocabulary.steps)) for _ in range(batch)]
             pairs = painter.pairs([vocabulary.steps[index] for index in drawn], draw)
-            tokens, wanted = encode_pairs(tower, pairs).float(), vocabulary.tokens[drawn]
+            tokens, wanted = tower.encode_pairs(pairs).float(), vocabulary.tokens[drawn]
             distance = (tokens - embeddings[wanted]).pow(2).mean() / scale
             yield distance + cross_entropy(_SHARPNESS * cosines(tokens, embeddings).flatten(0, 1), wanted.flatten())
 
@@ -283,7 +282,7 @@ def word_accuracy(
     chosen = [index % len(vocabulary.steps) for index in range(count)]
     shown = [vocabulary.steps[index] for index in chosen]
     with torch.no_grad():
-        tokens = encode_pairs(tower_of(checkpoint), painter.pairs(shown, generator(("said", style)), style))
+        tokens = tower_of(checkpoint).encode_pairs(painter.pairs(shown, generator(("said", style)), style))
         nearest = cosines(tokens, checkpoint.model.get_input_embeddings().weight).argmax(-1)
     return float((nearest == vocabulary.tokens[chosen]).float().mean())
 
@@ -396,7 +395,7 @@ def batch_loss(
     video: int = model.config.video_token_id
     pairs = [spread(example.shown, rng) for example in examples]
     shown = [step for own in pairs for step in own]
-    features = encode_pairs(tower, painter.pairs(shown, draw)) if shown else None
+    features = tower.encode_pairs(painter.pairs(shown, draw)) if shown else None
     slots = features.shape[1] if features is not None else 0
     rows = [
         [*example.before, *example.written, *[video] * (slots * len(own)), *example.after, *example.answer]

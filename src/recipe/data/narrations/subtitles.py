@@ -306,6 +306,29 @@ class _Element(NamedTuple):
     begin: float
     end: float | None
 
+    def inside(self, values: dict[str, str], units: dict[str, float]) -> tuple[float, float | None] | Fault | None:
+        """Begin and end of an element in this one, by its attributes; None where it has no times of its own."""
+        if "begin" in values or "end" in values or ("dur" in values and "start" not in values):
+            read = {key: _ttml_time(values[key], units) for key in ("begin", "end", "dur") if key in values}
+            bad = next((key for key, value in read.items() if value is None), None)
+            if bad is not None:
+                problem = f"the time {quoted(values[bad])} cannot be read"
+                return Fault("cue that cannot be read", problem, _TIME_REMEDY)
+            # Times in TTML count from the beginning of the element around.
+            start = self.begin + (read.get("begin") or 0.0)
+            ends = [self.begin + (read["end"] or 0.0)] if "end" in read else []
+            ends += [start + (read["dur"] or 0.0)] if "dur" in read else []
+            # Where both are given, TTML ends an element at the earlier one.
+            return start, min(ends) if ends else self.end
+        first, length, unit = ("t", "d", 0.001) if "t" in values else ("start", "dur", 1.0)
+        if first not in values or self.name not in ("", "body", "timedtext", "transcript"):
+            return None
+        try:
+            start = float(values[first]) * unit
+            return start, start + float(values.get(length, 0)) * unit
+        except ValueError:
+            return Fault("cue that cannot be read", f"a time of {quoted(str(values))} cannot be read", "give numbers")
+
 
 def _xml(label: str, text: str) -> Parsed:
     """TTML and YouTube's srv1, srv2 and srv3: the elements `p` and `text`, and timed spans in a `p` without times."""
@@ -340,7 +363,7 @@ def _xml(label: str, text: str) -> Parsed:
             problem = "the times count from the end of the element before (timeContainer seq)"
             raise InputError.at(label, problem, "convert the file to WebVTT", line=parser.CurrentLineNumber)
         around = opened[-1]
-        times = _element_times(values, units, around)
+        times = around.inside(values, units)
         start, end = (around.begin, around.end) if times is None or isinstance(times, Fault) else times
         opened.append(_Element(name, start, end))
         if cue is not None:
@@ -383,32 +406,6 @@ def _xml(label: str, text: str) -> Parsed:
     except expat.ExpatError as error:
         raise InputError.at(label, f"not valid XML ({error})", "fetch the file again", line=error.lineno) from None
     return parsed
-
-
-def _element_times(
-    values: dict[str, str], units: dict[str, float], around: _Element
-) -> tuple[float, float | None] | Fault | None:
-    """Begin and end of an element; None where it has no times of its own."""
-    if "begin" in values or "end" in values or ("dur" in values and "start" not in values):
-        read = {key: _ttml_time(values[key], units) for key in ("begin", "end", "dur") if key in values}
-        bad = next((key for key, value in read.items() if value is None), None)
-        if bad is not None:
-            problem = f"the time {quoted(values[bad])} cannot be read"
-            return Fault("cue that cannot be read", problem, _TIME_REMEDY)
-        # Times in TTML count from the beginning of the element around.
-        start = around.begin + (read.get("begin") or 0.0)
-        ends = [around.begin + (read["end"] or 0.0)] if "end" in read else []
-        ends += [start + (read["dur"] or 0.0)] if "dur" in read else []
-        # Where both are given, TTML ends an element at the earlier one.
-        return start, min(ends) if ends else around.end
-    first, length, unit = ("t", "d", 0.001) if "t" in values else ("start", "dur", 1.0)
-    if first not in values or around.name not in ("", "body", "timedtext", "transcript"):
-        return None
-    try:
-        start = float(values[first]) * unit
-        return start, start + float(values.get(length, 0)) * unit
-    except ValueError:
-        return Fault("cue that cannot be read", f"a time of {quoted(str(values))} cannot be read", "give numbers")
 
 
 def _ttml_time(text: str, units: dict[str, float]) -> float | None:

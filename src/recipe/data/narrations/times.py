@@ -37,15 +37,6 @@ _AMOUNT = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?)\s?([a-z]*)")
 _ISO = re.compile(r"PT(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,12})?)S)?")
 
 
-class Times(NamedTuple):
-    """Start and end of a caption in seconds, None where there is none; what cannot be read is handed on as it is."""
-
-    start: object = None
-    end: object = None
-    doubt: str = ""
-    """The field whose unit only the whole file can tell, or, without times, one that looks like a time."""
-
-
 class _Field(NamedTuple):
     role: str
     unit: float
@@ -78,8 +69,12 @@ def _is_like_time(name: object) -> bool:
     return bool(words & (_ROLES.keys() | {"time", "timecode", "ts"}))
 
 
-def times_of(item: Mapping[str, object]) -> Times:
-    """The times of a caption that is given as an object, whatever its fields are called."""
+def times_of(item: Mapping[str, object]) -> tuple[object, object, str]:
+    """Start and end of a caption that is given as an object, whatever its fields are called, and a field in doubt.
+
+    They are seconds, or None where there is none; what cannot be read is handed on as it is. The field is one whose
+    unit only the whole file can tell, or, without times, one that looks like a time; it is empty where there is none.
+    """
     fields: dict[str, tuple[_Field, str]] = {}
     for name, value in item.items():
         field = _field(name) if isinstance(name, str) and value is not None else None
@@ -93,7 +88,7 @@ def times_of(item: Mapping[str, object]) -> Times:
             values = {"start": seconds(value[0], field.unit), "end": seconds(value[1], field.unit)}
         elif isinstance(value, dict):
             inner = times_of({name: seconds(part, field.unit) for name, part in value.items()})
-            values = {"start": inner.start, "end": inner.end}
+            values = dict(zip(("start", "end"), inner[:2], strict=True))
     for role in ("start", "end", "length"):
         if role in fields and role not in values:
             field, name = fields[role]
@@ -108,10 +103,9 @@ def times_of(item: Mapping[str, object]) -> Times:
             # Rounding must not put the end of a short caption before its start.
             end = max(start, end) if length >= 0 else end
     if start is None and end is None:
-        return Times(
-            doubt=next((name for name, value in item.items() if value is not None and _is_like_time(name)), "")
-        )
-    return Times(doubt=doubt) if doubt and end is None else Times(start, end, doubt)
+        like = (name for name, value in item.items() if value is not None and _is_like_time(name))
+        return None, None, next(like, "")
+    return (None, None, doubt) if doubt and end is None else (start, end, doubt)
 
 
 def seconds(value: object, unit: float = 1.0) -> object:

@@ -101,7 +101,7 @@ def _transcript(value: object) -> tuple[str, int, Items]:
         rank = _RANKS.get(path[-1] if path else "snippets")
         spoken = [group for group in groups if any(_text(item) for _, item in group)]
         if spoken and rank is not None:
-            timed = any(_text(item) and times_of(item).start is not None for group in spoken for _, item in group)
+            timed = any(_text(item) and times_of(item)[0] is not None for group in spoken for _, item in group)
             known.append(((not timed, rank, len(path)), spoken))
     if not known:
         return "", 0, []
@@ -112,7 +112,7 @@ def _transcript(value: object) -> tuple[str, int, Items]:
     groups = rivals[0]
     if name in _WORDS and len(groups) > 1:
         # Google repeats all words, with their speakers, in the last result.
-        begins = [times_of(group[0][1]).start for group in (groups[0], groups[-1])]
+        begins = [times_of(group[0][1])[0] for group in (groups[0], groups[-1])]
         if begins[0] == begins[1] and len(groups[-1]) >= sum(map(len, groups[:-1])):
             groups = groups[-1:]
     count = len(rivals) if divided and isinstance(value, dict) else sum(map(len, rivals))

@@ -1,4 +1,4 @@
-"""Procedures read as narrations: steps are segments, the goal the title, and the file is told from other JSON lines."""
+"""JSON lines of narrations, and of procedures read as narrations: which fields count, and videos that come twice."""
 
 import gzip
 import json
@@ -6,25 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from recipe.artifacts import write_jsonl
 from recipe.data.narrations import ReadingOptions, ReadingReport, read_narrations
-from recipe.data.procedures import read_procedures, write_procedures
+from recipe.data.procedures import read_procedures
 from recipe.errors import InputError
-from recipe.types import Narration, Procedure, Segment, Step
+from recipe.types import Narration, Segment
 
 GOOD: dict[str, Any] = {
     "source": "mine",
     "video_id": "v1",
     "goal": "brew tea",
-    "split": "train",
     "steps": [{"text": "boil", "start": 1, "end": 2.5}, {"text": "pour", "start": 2, "end": 4}],
 }
 
 
-def written(folder: Path, *rows: dict[str, Any], name: str = "procedures.jsonl") -> Path:
+def written(folder: Path, *rows: dict[str, Any], name: str = "n.jsonl") -> Path:
     write_jsonl(folder / name, rows)
     return folder / name
 
@@ -33,12 +30,32 @@ def read(path: Path, report: ReadingReport | None = None, **options: Any) -> lis
     return list(read_narrations(path, options=ReadingOptions(**options), report=report))
 
 
-def test_steps_are_segments_and_the_goal_is_the_title(tmp_path: Path) -> None:
-    report = ReadingReport()
-    expected = Narration("v1", (Segment("boil", 1.0, 2.5), Segment("pour", 2.0, 4.0)), "brew tea", "mine")
-    assert read(written(tmp_path, GOOD), report) == [expected]
-    assert (report.files, report.lines()) == ({"procedures": 1}, [])
-    assert read(tmp_path / "procedures.jsonl", format="procedures") == [expected]
+def test_narrations_are_read_and_other_fields_ignored(tmp_path: Path) -> None:
+    spoken = [{"start": 0, "end": 2, "text": "text 0", "key_steps": "boil"}, {"start": 2, "end": 2.5, "text": "text 1"}]
+    row = {"video_id": "v", "segments": spoken, "title": " Tea ", "source": "mine", "timing": "end=next start"}
+    segments = Segment("text 0", 0.0, 2.0), Segment("text 1", 2.0, 2.5)
+    assert read(written(tmp_path, row)) == [Narration("v", segments, "Tea", "mine")]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"video_id": "v", "sentences": ["boil", "pour"], "duration": 9.5},
+        {"video_id": "v", "segments": [{"text": "boil"}, {"text": " pour ", "start": None, "end": None}]},
+    ],
+)
+def test_no_time_is_invented_for_text_without_times(tmp_path: Path, row: dict[str, Any]) -> None:
+    assert read(written(tmp_path, row)) == [Narration("v", (Segment("boil"), Segment("pour")))]
+
+
+def test_a_video_given_twice_is_refused_or_the_first_is_kept(tmp_path: Path) -> None:
+    timed = {"video_id": "w", "segments": [{"text": "timed", "start": 0, "end": 2}]}
+    first = written(tmp_path, timed | {"video_id": "v"}, timed, name="a.jsonl")
+    second = written(tmp_path, {"video_id": "w", "sentences": ["late"]}, timed | {"video_id": "x"}, name="b.jsonl")
+    with pytest.raises(InputError, match=r"b\.jsonl, line 1, .*'w'.*a\.jsonl, line 2;"):
+        list(read_narrations([first, second]))
+    kept = list(read_narrations([first, second], "keep-first"))
+    assert [(one.video_id, one.segments[0].text) for one in kept] == [("v", "timed"), ("w", "timed"), ("x", "timed")]
 
 
 def test_a_procedure_of_ones_own_is_a_goal_and_texts(tmp_path: Path) -> None:
@@ -69,38 +86,6 @@ def test_steps_of_a_procedure_that_lacks_a_time_are_read_without_times(tmp_path:
     assert narration.segments == (Segment("boil"), Segment("pour"), Segment("wait"))
 
 
-@pytest.mark.parametrize(
-    ("change", "field", "reason"),
-    [
-        ({"steps": None}, "steps", "no captions"),
-        ({"steps": []}, "steps", "no captions"),
-        ({"goal": 3}, "goal", "bad goal"),
-        ({"source": 3}, "source", "bad source"),
-        ({"video_id": ""}, "video_id", "no video id"),
-        ({"steps": [3]}, "steps[0]", "not a caption"),
-        ({"steps": [{"text": " ", "start": 1, "end": 2}]}, "steps[0].text", "blank text"),
-        ({"steps": [{"text": "a", "start": 3, "end": 2}]}, "steps[0].end", "end before start"),
-        (
-            {"steps": [{"text": "a", "start": 3, "end": 4}, {"text": "b", "start": 2, "end": 4}]},
-            "steps[1].start",
-            "out of order",
-        ),
-    ],
-)
-def test_what_cannot_be_used_is_named_or_counted(
-    tmp_path: Path, change: dict[str, Any], field: str, reason: str
-) -> None:
-    path = written(tmp_path, GOOD, {**GOOD, "video_id": "v2", **change}, {**GOOD, "video_id": "v3"})
-    with pytest.raises(InputError) as caught:
-        read(path)
-    assert f"{path}, line 2, field {field!r}" in str(caught.value)
-    report = ReadingReport()
-    found = [narration.video_id for narration in read(path, report, bad="skip")]
-    assert [name for name in found if name != "v2"] == ["v1", "v3"]
-    assert (report.skipped_captions + report.skipped_narrations)[reason] == 1
-    assert report.no_goal == 0
-
-
 ROWS: list[tuple[dict[str, Any], str]] = [
     (GOOD, "procedures"),
     ({"steps": GOOD["steps"], "goal": None, "video_id": "v"}, "procedures"),
@@ -119,28 +104,7 @@ def test_procedures_are_told_from_narrations(tmp_path: Path, name: str, row: dic
     report = ReadingReport()
     assert len(read(tmp_path / name, report)) == 1
     assert report.files == {expected: 1}
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
-
-
-@st.composite
-def procedures(draw: st.DrawFn) -> Procedure:
-    spans = sorted(draw(st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=4)))
-    steps = tuple(Step(draw(texts), start, start + length) for start, length in spans)
-    return Procedure("mine", draw(texts), draw(texts), steps, draw(st.sampled_from(["", "train", "val", "test"])))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(procedures(), min_size=1, max_size=3, unique_by=lambda procedure: procedure.video_id))
-def test_whatever_is_written_as_procedures_is_read_as_narrations(
-    tmp_path_factory: pytest.TempPathFactory, value: list[Procedure]
-) -> None:
-    path = tmp_path_factory.mktemp("step_lists") / "procedures.jsonl"
-    write_procedures(path, value)
-    assert read(path) == [
-        Narration(p.video_id, tuple(Segment(s.text, s.start, s.end) for s in p.steps), p.goal, p.source) for p in value
-    ]
+    assert len(read(tmp_path / name, format=expected)) == 1
 
 
 @pytest.mark.real_data
@@ -150,3 +114,16 @@ def test_youcook2_as_narrations(shared_data: Path) -> None:
     assert (len(found), report.segments, report.no_goal) == (1_790, 13_829, 19)
     assert sum(narration.title is None for narration in found) == 19
     assert report.files == {"procedures": 1}
+
+
+@pytest.mark.real_data
+def test_real_narrations_are_read_whole(shared_data: Path) -> None:
+    folder = shared_data / "narrations"
+    files = [folder / "narrations_timed.jsonl", folder / "youcook2_asr_untimed.jsonl"]
+    read = [read(file) for file in files]
+    assert [len(narrations) for narrations in read] == [643, 1736]
+    assert [sum(len(n.segments) for n in narrations) for narrations in read] == [19_344, 74_801]
+    assert all(segment.start is None for narration in read[1] for segment in narration.segments)
+    merged = list(read_narrations(files, "keep-first"))
+    assert len(merged) == 643 + 1736 - 318
+    assert merged[:643] == read[0]
