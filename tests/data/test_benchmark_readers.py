@@ -77,7 +77,6 @@ JSON_FAULTS: list[tuple[str, str, str, Any, str, tuple[str, ...]]] = [
     ("captaincook4d", ANNOTATIONS, "9_2/steps/1/end_time", float("nan"), "9_2.steps[1].end_time", ("nan",)),
     ("captaincook4d", ANNOTATIONS, "9_2/steps/1", cooked(-1, 20), "9_2.steps[1]", ("-1", "20")),
     ("captaincook4d", ANNOTATIONS, "9_2/steps/1", cooked(21, 20), "9_2.steps[1]", ("21", "20")),
-    ("captaincook4d", ANNOTATIONS, "9_2/steps/1", cooked(3.25, -1), "9_2.steps[1]", ("3.25", "-1")),
     ("captaincook4d", ANNOTATIONS, "9_2/steps/1", cooked(-0.5, -0.5), "9_2.steps[1]", ("-0.5",)),
     ("captaincook4d", SPLIT_LIST, "test", GONE, "test", ("missing",)),
     ("captaincook4d", SPLIT_LIST, "val", ["9_3", "9_2"], "val[1]", ("'9_2'", "'train'")),
@@ -136,12 +135,9 @@ TEXT_FAULTS: list[tuple[str, str, str, int | None, tuple[str, ...]]] = [
     ("egoper", "tea/validation.txt", "\ntea_u9\n", 2, ("video 'tea_u9' is not annotated",)),
     ("egoper", "tea/validation.txt", "tea_u1_a1_normal_001\n", 1, ("is in split 'train' too",)),
     ("egoprocel", HEAD, "0,1,1 fix fan\n1,2\n", 2, ("'1,2' is not start,end,key-step",)),
-    ("egoprocel", HEAD, "start,end,name\n", 1, ("'start,end,name' is not start,end,key-step",)),
     ("egoprocel", HEAD, "1,2,3 fix fan,4\n", 1, ("'1,2,3 fix fan,4' is not start,end,key-step",)),
     ("egoprocel", HEAD, "3,2,1 fix fan\n", 1, ("3,2 is no time span",)),
-    ("egoprocel", HEAD, "-1,2,1 fix fan\n", 1, ("-1,2 is no time span",)),
     ("egoprocel", HEAD, "nan,2,1 fix fan\n", 1, ("nan,2 is no time span",)),
-    ("egoprocel", HEAD, "1,inf,1 fix fan\n", 1, ("1,inf is no time span",)),
     ("egoprocel", HEAD, "1,2,\n", 1, ("'' holds no key-step's name",)),
     ("egoprocel", HEAD, "2,33.54,39.94\n", 1, ("'39.94' holds no key-step's name", "not CrossTask's")),
     ("egoprocel", HEAD, "\udcff", None, ("the text is not UTF-8",)),
@@ -190,22 +186,6 @@ def test_coin_comes_by_id_in_time_order(coin: Path) -> None:
     assert len(solo.steps) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "goal"),
-    [
-        ("ReplaceCDDriveWithSSD", "replace CD drive with SSD"),
-        ("MakeRJ45Cable", "make RJ45 cable"),
-        ("PitchATent", "pitch a tent"),
-        ("UseEpinephrineAuto-injector", "use epinephrine auto-injector"),
-        ("AttendNBASkillsChallenge", "attend NBA skills challenge"),
-        ("Sow", "sow"),
-    ],
-)
-def test_class_names_of_coin_become_words(coin: Path, name: str, goal: str) -> None:
-    change(coin / "COIN.json", "database/zeta/class", name)
-    assert read(coin)[-1].goal == goal
-
-
 def test_crosstask_comes_by_id_in_time_order(crosstask: Path) -> None:
     (crosstask / KITE).write_text("2,1.0,2.0\n1,1.0,2.0\n1,0.5,9.0\n")
     procedures = read(crosstask)
@@ -246,9 +226,7 @@ def test_captaincook_has_the_performed_steps_in_time_order(captaincook4d: Path) 
 @pytest.mark.parametrize(
     ("steps", "order"),
     [
-        ((("c", 8, 9), ("a", 0, 2), ("b", 3, 4)), "abc"),
         ((("b", 3, 9), ("a", 0, 20), ("c", 4, 5)), "abc"),
-        ((("a", 0, 20), ("b", 3, 9), ("c", 3, 10)), "abc"),
         ((("a", 0, 1), ("a", 1, 2), ("b", 2, 3), ("a", 5, 6)), "aaba"),
         ((("a", 0, 3), ("b", 3, 3), ("b", 3, 3), ("c", 3, 4)), "abbc"),
         ((("a", 0, 3), ("gone", -1, -1), ("b", 4, 5)), "ab"),
@@ -272,26 +250,38 @@ def test_the_video_history_of_overlapping_steps_ends_where_the_next_one_starts()
     assert [(e.history, e.until) for e in cut_procedures([recording]).examples] == [(("a",), 3), (("a", "b"), 4)]
 
 
-@pytest.mark.parametrize(
-    ("description", "text"),
-    [
-        ("Rinse -Rinse the rice", "Rinse the rice"),
-        ("rinse-Rinse the rice", "Rinse the rice"),
-        ("Chop or tear-Chop or tear the kale", "Chop or tear the kale"),
-        ("dry-gently dry the kale", "gently dry the kale"),
-        ("Place-Place the 8-inch wrap", "Place the 8-inch wrap"),
-        ("Add-2 cups of rice", "Add 2 cups of rice"),
-        ("Weigh and add-1.5 oz of rice", "Weigh and add 1.5 oz of rice"),
-        ("Cut-cutlets into cubes", "Cut cutlets into cubes"),
-        ("Put the rice in a heat-proof bowl", "Put the rice in a heat-proof bowl"),
-        ("Boil 2 heat-proof bowls", "Boil 2 heat-proof bowls"),
-        ("Rinse-", "Rinse-"),
-        ("-Rinse", "-Rinse"),
-    ],
-)
-def test_the_verb_before_the_hyphen_is_said_once(captaincook4d: Path, description: str, text: str) -> None:
-    change(captaincook4d / ANNOTATIONS, "9_11/steps/0/description", description)
-    assert read(captaincook4d)[0].steps[0].text == text
+CLASS = ("coin", "COIN.json", "database/zeta/class")
+DESCRIPTION = ("captaincook4d", ANNOTATIONS, "9_11/steps/0/description")
+TASK = ("niv", "niv_valid.json", "kite_0001/task")
+TOLD: list[tuple[tuple[str, str, str], str, str]] = [
+    (CLASS, "ReplaceCDDriveWithSSD", "replace CD drive with SSD"),
+    (CLASS, "MakeRJ45Cable", "make RJ45 cable"),
+    (CLASS, "PitchATent", "pitch a tent"),
+    (CLASS, "UseEpinephrineAuto-injector", "use epinephrine auto-injector"),
+    (CLASS, "AttendNBASkillsChallenge", "attend NBA skills challenge"),
+    # The verb before the hyphen is said once.
+    (DESCRIPTION, "rinse-Rinse the rice", "Rinse the rice"),
+    (DESCRIPTION, "Chop or tear-Chop or tear the kale", "Chop or tear the kale"),
+    (DESCRIPTION, "dry-gently dry the kale", "gently dry the kale"),
+    (DESCRIPTION, "Place-Place the 8-inch wrap", "Place the 8-inch wrap"),
+    (DESCRIPTION, "Weigh and add-1.5 oz of rice", "Weigh and add 1.5 oz of rice"),
+    (DESCRIPTION, "Cut-cutlets into cubes", "Cut cutlets into cubes"),
+    (DESCRIPTION, "Put the rice in a heat-proof bowl", "Put the rice in a heat-proof bowl"),
+    (DESCRIPTION, "Boil 2 heat-proof bowls", "Boil 2 heat-proof bowls"),
+    (DESCRIPTION, "Rinse-", "Rinse-"),
+    (DESCRIPTION, "-Rinse", "-Rinse"),
+    (TASK, "ressucitation with coffe, then cofee", "resuscitation with coffee, then coffee"),
+    (TASK, "coffee decofee Coffe", "coffee decofee Coffe"),
+]
+
+
+@pytest.mark.parametrize(("place", "written", "told"), TOLD)
+def test_what_annotators_wrote_is_told_in_words(
+    seven: Path, place: tuple[str, str, str], written: str, told: str
+) -> None:
+    name, file, field = place
+    change(seven / name / file, field, written)
+    assert told in {text for video in read(seven / name) for text in (video.goal, *(step.text for step in video.steps))}
 
 
 def test_niv_comes_by_id_in_right_spelling(niv: Path) -> None:
@@ -301,12 +291,6 @@ def test_niv_comes_by_id_in_right_spelling(niv: Path) -> None:
     assert kite.steps == (Step("cut tape", 1.0, 2.0), Step("cut tape", 2.0, 3.0))
     assert (kite.goal, kite.split) == ("Patching a kite", "test")
     assert (short.video_id, short.steps) == ("coffee_0007", (Step("grind coffee", 0.0, 0.0),))
-    for text, told in (
-        ("ressucitation with coffe, then cofee", "resuscitation with coffee, then coffee"),
-        ("coffee decofee Coffe", "coffee decofee Coffe"),
-    ):
-        change(niv / "niv_valid.json", "kite_0001/task", text)
-        assert read(niv)[-1].goal == told
 
 
 @pytest.mark.parametrize(("name", "file"), [("niv", "niv_train.json"), ("egoexo4d", "annotations/keystep_train.json")])

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -335,11 +336,6 @@ def test_doctor_says_what_is_the_matter(recipe: Recipe, seven: Path) -> None:
     assert "missing: splits/test.txt (split)" in out
     assert "works: nothing" in out
     assert f"in the wrong place: {seven / 'egoper' / 'COIN.json'} is of coin" in out
-    found_code, out, _ = recipe("doctor", seven, "--json")
-    found = json.loads(out)
-    assert (found_code, found["healthy"]) == (1, False)
-    rows = {row["name"]: row for row in found["benchmarks"]}
-    assert rows["coin"]["works"] == ["training on 2 videos", "testing on 1 videos"]
 
 
 def test_doctor_counts_video_files(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
@@ -348,12 +344,9 @@ def test_doctor_counts_video_files(recipe: Recipe, seven: Path, tmp_path: Path) 
     (videos / "egoprocel" / "MECCANO").mkdir(parents=True)
     for name in ("coin/-a_b.mp4", "zeta.MKV", "01.tent.mp4", "egoprocel/MECCANO/0008.avi"):
         (videos / name).write_bytes(b"film")
-    code, out, _ = recipe("doctor", seven, "--videos", videos, "--json")
-    assert code == 0
-    with_video = {row["name"]: row["with_video"] for row in json.loads(out)["benchmarks"]}
-    assert with_video == dict.fromkeys(with_video, 0) | {"coin": 2, "egoprocel": 1}
     code, out, _ = recipe("doctor", seven, "--videos", videos)
-    assert "video files: 2 of 3" in out
+    assert code == 0
+    assert re.findall(r"video files: (\d) of", out) == [*"2001000"]
     assert "the Video configuration on 2 videos" in out
     code, _, error = recipe("doctor", seven, "--videos", tmp_path / "nowhere")
     assert code == 1

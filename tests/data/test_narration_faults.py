@@ -132,7 +132,7 @@ LINES: list[tuple[dict[str, Any], str, str]] = [
     ({"video_id": "v2", "sentences": ["a", " "]}, "sentences", "blank text"),
     (GOOD | {"source": 3}, "source", "bad source"),
     (GOOD | {"segments": ["a"]}, "segments[0]", "not a caption"),
-    (GOOD | {"segments": [{"start": 0, "end": 1}]}, "segments[0].text", "not a caption"),
+    (GOOD | {"segments": [{"start": 0, "end": 1}]}, "segments[0].text", "blank text"),
     (GOOD | {"segments": [{"text": "a", "start": 1}]}, "segments[0]", "only one of start and end"),
     (GOOD | {"segments": [{"text": "a", "start": True, "end": 2}]}, "segments[0].start", "time that is no number"),
     (GOOD | {"segments": BACK}, "segments[1].start", "out of order"),

@@ -58,16 +58,17 @@ def test_what_was_written_is_read_back(name: str, data: st.DataObject) -> None:
 
 
 @settings(max_examples=3)
-@given(narrations=corpora("cues"))
+@given(narrations=corpora("spaced"))
 def test_all_forms_at_once_hold_each_video_once(narrations: list[Narration]) -> None:
     with TemporaryDirectory() as root:
         paths = []
-        for number, form in enumerate(FORMS.values()):
+        forms = [form for form in FORMS.values() if form.kind != "cues"]  # one of which names its language
+        for number, form in enumerate(forms):
             (Path(root) / str(number)).mkdir()
             paths.append(form.write(Path(root) / str(number), narrations))
         report = ReadingReport()
         assert list(read_narrations(paths, "keep-first", AS_IT_IS, report)) == narrations
-        assert report.duplicates == (len(FORMS) - 1) * len(narrations)
+        assert report.duplicates == (len(forms) - 1) * len(narrations)
 
 
 SPOKEN = [

@@ -159,10 +159,12 @@ def test_trace_cuts_take_nothing_from_the_annotation(
     assert mix_supervision(renamed, [seen], 100, seed, cuts="trace") == mixture
 
 
-@pytest.mark.parametrize("percent", [-1, 100.5, float("nan")])
-def test_a_percentage_is_one(percent: float) -> None:
-    with pytest.raises(InputError, match="give a number from 0 to 100"):
-        mix_supervision([], [], percent)
+def test_a_number_of_cuts_is_above_zero_and_a_percentage_is_one() -> None:
+    with pytest.raises(InputError, match="at least 1"):
+        cut_points("v", 5, 0)
+    for percent in (-1, 100.5, float("nan")):
+        with pytest.raises(InputError, match="give a number from 0 to 100"):
+            mix_supervision([], [], percent)
 
 
 def test_timed_cuts_are_those_before_a_step_with_a_time() -> None:
@@ -181,10 +183,6 @@ videos = st.text(min_size=1, max_size=12)
 counts = st.one_of(st.integers(1, 8), st.just("all"))
 
 
-def procedure(video_id: str, steps: int, split: str = "train", source: str = "s") -> Procedure:
-    return Procedure(source, video_id, "goal", tuple(Step(f"step {i}") for i in range(steps)), split)
-
-
 @given(video=videos, steps=st.integers(0, 30), count=counts, seed=st.integers(0, 9))
 def test_cut_points_are_distinct_ascending_and_inside(video: str, steps: int, count: int, seed: int) -> None:
     points = cut_points(video, steps, count, seed)
@@ -192,11 +190,8 @@ def test_cut_points_are_distinct_ascending_and_inside(video: str, steps: int, co
     assert len(points) == (possible if count == "all" else min(count, possible))
     assert list(points) == sorted(set(points))
     assert all(1 <= point < steps for point in points)
-
-
-@given(video=videos, steps=st.integers(2, 30), count=st.integers(1, 8), seed=st.integers(0, 9))
-def test_fewer_cut_points_are_a_subset_of_more(video: str, steps: int, count: int, seed: int) -> None:
-    assert set(cut_points(video, steps, count, seed)) <= set(cut_points(video, steps, count + 1, seed))
+    if count != "all":  # fewer are some of more
+        assert {*points} <= {*cut_points(video, steps, count + 1, seed)}
 
 
 @given(
@@ -205,7 +200,7 @@ def test_fewer_cut_points_are_a_subset_of_more(video: str, steps: int, count: in
 def test_a_set_does_not_change_when_other_videos_come_or_go(
     lengths: dict[str, tuple[int, str]], data: st.DataObject
 ) -> None:
-    everything = [procedure(video, steps, split) for video, (steps, split) in lengths.items()]
+    everything = [annotated(video, steps, split) for video, (steps, split) in lengths.items()]
     some = data.draw(st.permutations(everything)) if everything else []
     some = some[: data.draw(st.integers(0, len(some)))]
     kept = {p.video_id for p in some}
@@ -239,23 +234,12 @@ def test_the_draw_is_pinned(video: str, count: int, seed: int, points: tuple[int
 
 
 def test_an_example_is_the_procedure_cut_in_two() -> None:
-    steps = (Step("boil", 0, 1), Step("boil", 1, 2), Step("pour", 2, 3))
+    steps = (Step("boil", 0, 4), Step("boil", 1, 2), Step("pour", 2, 3))  # the first goes on when the last begins
     cut = cut_procedures([Procedure("coin", "-v_1", "brew tea", steps, "train")], train="all")
     assert cut.examples == [
         Example("coin/-v_1/1", "coin", "-v_1", "brew tea", ("boil",), ("boil", "pour"), 1, "train", until=1),
         Example("coin/-v_1/2", "coin", "-v_1", "brew tea", ("boil", "boil"), ("pour",), 2, "train", until=2),
     ]
-
-
-@given(starts=st.lists(st.integers(0, 5), min_size=2, max_size=8).map(sorted), data=st.data())
-def test_the_video_history_ends_where_the_first_step_to_be_planned_starts(
-    starts: list[int], data: st.DataObject
-) -> None:
-    steps = tuple(Step(f"step {i}", start, start + 3) for i, start in enumerate(starts))
-    cut = data.draw(st.integers(1, len(steps) - 1))
-    until = cut_at(Procedure("s", "v", "goal", steps, "test"), cut).until
-    assert until == starts[cut]
-    assert max(starts[:cut]) <= until <= min(starts[cut:])
 
 
 def test_a_start_that_is_not_known_is_no_time() -> None:
@@ -265,7 +249,7 @@ def test_a_start_that_is_not_known_is_no_time() -> None:
 
 
 def test_splits_decide_how_often_and_the_left_out_are_returned() -> None:
-    given_ = [procedure(f"{split}{k}", k, split) for split in ("train", "val", "test", "") for k in (0, 1, 9)]
+    given_ = [annotated(f"{split}{k}", k, split) for split in ("train", "val", "test", "") for k in (0, 1, 9)]
     cut = cut_procedures(given_, train=4, test=2)
     assert Counter(e.split for e in cut.examples) == {"train": 4, "val": 2, "test": 2}
     assert [p.video_id for p in cut.too_short] == ["train0", "train1", "val0", "val1", "test0", "test1"]
@@ -273,20 +257,14 @@ def test_splits_decide_how_often_and_the_left_out_are_returned() -> None:
 
 
 def test_a_video_twice_in_a_source_is_an_error_but_not_in_two() -> None:
-    cut_procedures([procedure("v", 3, source="a"), procedure("v", 3, source="b")])
+    cut_procedures([annotated("v", 3, source="a"), annotated("v", 3, source="b")])
     with pytest.raises(InputError, match="'v' occurs twice in source 'a'"):
-        cut_procedures([procedure("v", 3, source="a"), procedure("v", 4, source="a")])
-
-
-@pytest.mark.parametrize("count", [0, -1])
-def test_a_count_below_one_is_an_error(count: int) -> None:
-    with pytest.raises(InputError, match="at least 1"):
-        cut_points("v", 5, count)
+        cut_procedures([annotated("v", 3, source="a"), annotated("v", 4, source="a")])
 
 
 def test_limit_keeps_that_many_of_each_source_and_split_in_order() -> None:
-    given_ = [procedure(f"v{i}", 3, split, source) for i in range(9) for split in ("train", "test") for source in "ab"]
-    given_ = [Procedure(p.source, p.video_id + p.split, p.goal, p.steps, p.split) for p in given_]
+    groups = [(split, source) for split in ("train", "test") for source in "ab"]
+    given_ = [annotated(f"v{i}{split}", 3, split, source) for i in range(9) for split, source in groups]
     kept = limit_videos(given_, 3)
     assert Counter((p.source, p.split) for p in kept) == {(s, t): 3 for s in "ab" for t in ("train", "test")}
     assert kept == [p for p in given_ if p in kept]

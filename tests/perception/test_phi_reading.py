@@ -24,14 +24,6 @@ def test_prompts_tell_the_goal_or_keep_it() -> None:
     assert Prompt.load("history").hash == Prompt.load("history").hash
 
 
-def test_the_chat_shows_one_video_and_then_asks() -> None:
-    [message] = Prompt.load("history").chat(CLIP, "make tea")
-    assert message["role"] == "user"
-    video, text = message["content"]
-    assert video["video"] is CLIP
-    assert text["text"].startswith("The video shows a person")
-
-
 def test_phi_reads_histories_with_any_engine() -> None:
     chats = [Prompt.load("history").chat(CLIP, goal) for goal in ("make tea", "fly")]
     engine = ReplayEngine.record(chats, [["1. Boil water\n2. Pour"], ["I cannot see a step."]])
@@ -92,21 +84,28 @@ def test_times(line: str, expected: Step) -> None:
     assert read_trace(line, 4000) == (expected,)
 
 
-def test_a_line_of_nothing_but_a_time_is_no_step() -> None:
-    assert read_trace("1. 00:05 - 00:07\n2. 00:06 Pour", 60) == (Step("Pour", 6),)
-    assert read_trace("I see nothing.", 60) == ()
-    assert read_trace("", 60) == ()
-    assert read_trace("none", 60) == ()
+B, E, F = map(Step, "BEF")
+WRONG = "1. 00:01 A\n2. 00:50 B\n3. 00:05 C\n4. 00:05 D\n5. E\n6. 00:02 F\n7. 00:09 - 00:10 G"
 
 
-def test_preambles_are_no_steps_where_lines_carry_times() -> None:
-    assert read_trace("The steps are:\n00:01 Boil\n00:05 Pour", 60) == (Step("Boil", 1), Step("Pour", 5))
-
-
-def test_one_wrong_time_costs_one_step_its_times() -> None:
-    told = "1. 00:01 A\n2. 00:50 B\n3. 00:05 C\n4. 00:05 D\n5. E\n6. 00:02 F\n7. 00:09 - 00:10 G"
-    starts = [step.start for step in read_trace(told, 60)]
-    assert starts == [1, None, 5, 5, None, None, 9]
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ("1. 00:05 - 00:07\n2. 00:06 Pour", (Step("Pour", 6),)),  # a line of nothing but a time
+        ("I see nothing.", ()),
+        ("", ()),
+        ("none", ()),
+        ("The steps are:\n00:01 Boil\n00:05 Pour", (Step("Boil", 1), Step("Pour", 5))),  # no step without a time
+        (WRONG, (Step("A", 1), B, Step("C", 5), Step("D", 5), E, F, Step("G", 9, 10))),  # B costs none but its own
+        # A stutter is one step with the time of all.
+        (
+            "1. 00:01 - 00:04 Stir\n2. 00:04 - 00:09 stir.\n3. Stir\n4. 00:10 Pour",
+            (Step("Stir", 1, 9), Step("Pour", 10)),
+        ),
+    ],
+)
+def test_traces(text: str, steps: tuple[Step, ...]) -> None:
+    assert read_trace(text, 60) == steps
 
 
 @given(st.lists(st.none() | st.integers(0, 70), max_size=12))
@@ -131,8 +130,3 @@ def test_no_answer_is_an_error(text: str, duration: float) -> None:
         assert step.start is None or 0 <= step.start < duration
         assert step.end is None or (step.start is not None and step.start <= step.end <= duration)
     assert all(step.strip() for step in read_history(text))
-
-
-def test_a_stutter_is_one_step_with_the_time_of_all() -> None:
-    told = "1. 00:01 - 00:04 Stir\n2. 00:04 - 00:09 stir.\n3. Stir\n4. 00:10 Pour"
-    assert read_trace(told, 60) == (Step("Stir", 1, 9), Step("Pour", 10))
