@@ -26,6 +26,7 @@ SPLIT_LIST = "data_splits/recordings_data_split_combined.json"
 _REMEDY = "use the files of github.com/CaptainCook4D/annotations"
 _PREFIX = re.compile(r"([A-Za-z]+(?: [A-Za-z]+){0,2})\s*-\s*(?=\S)")
 
+# -1 in both times of a step that was left out.
 _Moment = Annotated[float, Field(ge=-1)]
 
 

@@ -96,5 +96,6 @@ def split_of(video_id: str) -> str:
     path = PurePosixPath(video_id)
     person = _PERSON.match(path.name)
     key = f"{path.parts[0]}/{person[0] if person else path.name}"
+    # 64 bits of the hash over 2**64: uniform in [0, 1).
     draw = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8]) / 2**64
     return "test" if draw < HELD_OUT else "train"

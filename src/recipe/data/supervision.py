@@ -184,6 +184,7 @@ def mix_supervision(
 def is_weak(example_id: str, percent: float, seed: int = 0) -> bool:
     """Whether an example is weak in a mixture of `percent` of 100; it then is in every larger percentage."""
     digest = hashlib.sha256(json.dumps([seed, "weak", example_id]).encode()).digest()
+    # 64 bits of the hash over 2**64 are uniform in [0, 1), and what is below a share is below every larger one.
     return int.from_bytes(digest[:8]) * 100 < percent * 2**64
 
 
@@ -214,4 +215,5 @@ def weakened(example: Example, trace: Procedure, cut: int | None = None) -> Exam
 
 def _drawn(items: Iterable[Item], key: tuple[int | str, ...]) -> list[Item]:
     """The items in a random order that depends on nothing but `key` and the items themselves."""
+    # The order of two items is decided by their own hashes, whatever else is there.
     return sorted(items, key=lambda item: hashlib.sha256(json.dumps([*key, item]).encode()).digest())

@@ -94,6 +94,7 @@ def unpickled(path: Path, encoding: str) -> Iterator[tuple[object, object, Fault
 
 def _frame(stream: IO[bytes]) -> bytes | None:
     """The next frame; None where the process ended before its end."""
+    # The length of the frame, little-endian, as `_write` puts it.
     head = stream.read(8)
     if len(head) < 8:
         return None

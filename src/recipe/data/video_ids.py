@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
+# 64 bits in base 64.
 LENGTH = 11
 """Characters of a YouTube id."""
 _CHANCE = 6

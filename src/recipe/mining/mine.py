@@ -242,6 +242,7 @@ class _Histories(_Source):
                     # The pool is in the order of A_NW, so that a later narration may be nearer.
                     outcome = _outcome("below_similarity")
                     continue
+                # Behind the last segment that the history matches; all of it where the history matches none.
                 end = aligned.matches[-1][1] + 1 if aligned.matches else 0
                 step_like = self.step_like(aligned.hit.narration, narration)
                 after = [segment for segment in range(end, len(usable)) if usable[segment]]

@@ -265,6 +265,7 @@ def _agreement(
             ordered = ordered_likeness(likeness.between(steps, reference))
             values["f1"].append(step_f1(plan, wanted))
             values["ordered_f1"].append(ordered_f1(plan, wanted))
+            # Dice's coefficient, with the ordered likeness in place of the steps that both plans share.
             values["likeness"].append(2 * ordered / (len(steps) + len(reference)))
             goals.append(example.goal)
         if goals:

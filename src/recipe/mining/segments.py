@@ -42,6 +42,7 @@ class StepLikeness:
         self._steps, self._talk = embed(steps), embed(talk)
         own_steps, own_talk = self._steps @ self._steps.T, self._talk @ self._talk.T
         across = self._steps @ self._talk.T
+        # No text is its own neighbour.
         for own in (own_steps, own_talk):
             np.fill_diagonal(own, -np.inf)
         self._zero = float(np.mean(_highest(across.T) - _highest(own_talk)))

@@ -174,6 +174,7 @@ class PseudoSet:
         for prediction in sampled:
             prompt = own[prediction.example_id]
             ordered = ordered_likeness(likeness.between(prediction.steps, prompt.prompt.true))
+            # Dice's coefficient, with the ordered likeness in place of the steps that both plans share.
             quality = 2 * ordered / (len(prediction.steps) + len(prompt.prompt.true))
             prompt.samples.append(RankedPlan(prediction.steps, quality))
 

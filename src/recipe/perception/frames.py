@@ -162,10 +162,12 @@ def sampling_grid(config: FrameConfig, begin: float, end: float) -> tuple[NDArra
     """
     rate, count = config.fps, config.count
     if count is None:
+        # The most pieces whose last middle lies before the end: (count - 1/2) / rate < end - begin.
         count = max(1, math.ceil((end - begin) * rate - 0.5))
     if config.count is not None or count > config.max_frames:
         count = config.count or config.max_frames
         rate = count / (end - begin)
+    # The middle of the k-th piece lies at (k + 1/2) / rate.
     middles = begin + (np.arange(count, dtype=np.float64) + 0.5) / rate
     # Rounding, or a stretch of less than half a piece, could otherwise ask for the cut point itself.
     return (np.minimum(middles, max(begin, np.nextafter(end, -np.inf))), rate)

@@ -169,6 +169,7 @@ Step(text='Serve (2 cups)', start=None, end=None))
 
     # The longest sequence of steps whose starts do not go back.
     timed = [(place, step.start) for place, step in enumerate(said) if step.start is not None]
+    # By patience sorting (Schensted 1961), in O(n log n).
     lasts: list[float] = []  # the smallest start that a sequence of each length can end with
     lengths = []
     for _, start in timed:

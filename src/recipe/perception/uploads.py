@@ -122,6 +122,7 @@ def _received(header: Any, stream: IO[bytes], most: int) -> Frames:
 def main() -> None:
     """The process: path, limits and, for frames, their settings and the cut, as JSON in its argument."""
     task = json.loads(sys.argv[1])
+    # What decodes a video has no reason to write a file or to leave a core behind.
     for limit, most in (
         (resource.RLIMIT_CPU, task["seconds"]),
         (resource.RLIMIT_NOFILE, _FILES),

@@ -14,6 +14,7 @@ from recipe.types import Example, Frames
 from recipe.world.frames import Painter, Style
 from recipe.world.graph import World
 
+# Middle grey, which reflects 18% of the light that white does, in sRGB.
 GREY = 118
 """Of a blank frame."""
 _TRIES = 6

@@ -54,6 +54,7 @@ def cut_split(graph: TaskGraph, history: Sequence[str]) -> Split:
     """The split of a cut point, of step ids; stable across runs, machines and versions of Python."""
     if graph.held_out:
         return "test_goals"
+    # Not hash(), which Python salts anew in every process.
     share = zlib.crc32("\n".join((graph.goal, *history)).encode()) % TEST_SHARE
     return "train" if share else "test_cuts"
 

@@ -39,8 +39,10 @@ STYLES: tuple[Style, ...] = get_args(Style)
 TRAINED = 4
 """Backgrounds of training; the one after them is the unseen one."""
 
+# Four patches of 14 pixels a side, which Qwen2.5-VL merges into two tokens.
 SIZE = 56
 """Pixels of a frame's side."""
+# The rate at which Qwen2.5-VL samples videos, so that a pair lasts a second.
 RATE = 2.0
 """Frames a second."""
 PAIR = 2
@@ -220,6 +222,7 @@ class Painter:
         right, down, turn, growth = _MOTIONS[codes[:, 4]].T[..., None]
         x = 20 + 2.5 * _uniform(draw, count, 1) + 0.4 * _uniform(draw, count, 2) + right * halves
         y = 31 + 4.0 * _uniform(draw, count, 1) + 0.4 * _uniform(draw, count, 2) + down * halves
+        # From growth**-1/2 to growth**1/2, so that the object has its usual size between the two frames.
         radius = 15.5 * (1 + 0.1 * _uniform(draw, count, 1)) * growth**halves
         angle = 0.22 * _uniform(draw, count, 1) + torch.deg2rad(turn) * halves
         colour = _COLOURS[codes[:, 1]] + 0.06 * _uniform(draw, count, 3)
@@ -258,6 +261,7 @@ def spread(steps: Sequence[str], rng: random.Random) -> list[str]:
 
 def generator(seed: object) -> torch.Generator:
     """Random numbers from anything with a stable repr."""
+    # Not hash(), which Python salts anew in every process.
     return torch.Generator().manual_seed(zlib.crc32(repr(seed).encode()))
 
 

@@ -23,6 +23,7 @@ MARGIN = 0.02
 LABEL_WORDINGS = 2
 """An annotator writes the first wordings of a step, the usual one most often; narrators use them all."""
 
+# 2 P R / (P + R) >= T and R <= 1 need P >= T / (2 - T).
 _LEAST = THRESHOLD / (2 - THRESHOLD)
 """No recall lifts a lower precision to the threshold."""
 
@@ -58,6 +59,7 @@ class Recogniser:
             for word in vocabulary:
                 self._users[word].add(step)
         count = len(wordings)
+        # Inverse document frequency with steps as documents; a word of no step weighs as one of a single step.
         self._rare = math.log(1 + count)
         self._weight = {word: math.log((1 + count) / len(steps)) for word, steps in self._users.items()}
         self._nearest = lru_cache(maxsize=100_000)(self._similarities)

@@ -83,6 +83,7 @@ def goal_narrations(
 
     Raises InputError for an unknown goal.
     """
+    # Not hash(), which Python salts anew in every process.
     own = zlib.crc32(f"{seed} {goal}".encode())
     narrations = narrate(world, count, own, style, [goal])
     return [

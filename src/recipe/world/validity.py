@@ -93,6 +93,7 @@ def score_key(graph: TaskGraph, history: PlanKey, plan: PlanKey) -> Validity:
         never = max(line_of.values()) + 1
         kept = sum(earlier in done or line_of.get(earlier, never) < line_of[later] for earlier, later in pairs)
         order = kept / (len(pairs) + missed)
+    # The share of respected pairs times the harmonic mean of coverage and clean, which is 0 where one of them is.
     score = order * 2 * coverage * clean / (coverage + clean) if coverage * clean else 0.0
     return Validity(score, order, coverage, clean, **shares, steps=total, perfect=score == 1.0)
 

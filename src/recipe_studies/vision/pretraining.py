@@ -57,6 +57,7 @@ class Schedule:
 
     def share(self, step: int) -> float:
         """The share of the peak rate at a step, counted from 0."""
+        # Linear warm-up, then half a cosine (arXiv 1608.03983) from 1 to FLOOR.
         cosine = 0.5 * (1 + math.cos(math.pi * step / self.steps))
         return min(1.0, (step + 1) / self.warmup) * (FLOOR + (1 - FLOOR) * cosine)
 

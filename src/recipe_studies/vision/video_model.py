@@ -58,6 +58,7 @@ def build_video_model(base: Checkpoint, shape: VisionShape, seed: int) -> Checkp
         "max_position_embeddings rms_norm_eps tie_word_embeddings bos_token_id eos_token_id pad_token_id"
     )
     # The decoder is the language model, with its angles shared out to time, height and width.
+    # A quarter of the angles to time and the rest to both sides, as the 16, 24 and 24 of Qwen2.5-VL.
     angles = text.hidden_size // text.num_attention_heads // 2
     time = angles // 4
     height = (angles - time) // 2

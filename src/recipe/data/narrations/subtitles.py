@@ -36,12 +36,14 @@ from recipe.errors import InputError, quoted
 LINE_END = re.compile(r"\r*\n|\r")
 _JOINT = re.compile(r"\ufeff(?=\s*(?:WEBVTT|\d))|(?<=\S)(?=WEBVTT[ \t]*[\r\n])")
 """Where a file was appended to another: at a byte order mark, or at a header right behind the last word."""
+# Zero-width and directional marks, which players do not show and `\s` does not match.
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
 """Fullwidth forms of ASCII."""
 _MARKUP = re.compile(r"</?[A-Za-z][^<>\n]*>|<\d[\d:.,]*>|\{\\[^{}\n]*\}")
 _BREAK = re.compile(r"<br\s*/?>|\[br\]", re.IGNORECASE)
 
+# Word processors and translators turn the `-->` between two times into these.
 _DASH = r"[-\u2010-\u2015\u2212=~]"
 _ARROW = rf"(?:{_DASH}|\s){{0,8}}(?:>|&gt;|[\u2192\u21d2\u2794\u279c\u27a1\u27f6]){{1,3}}"
 _LONG_ARROW = r"[-\u2010-\u2015\u2212]{2}\s?(?:>|&gt;)"
@@ -72,7 +74,9 @@ _NUMBER = re.compile(r"\W{0,2}(\d{1,9})\W{0,2}[A-Za-z]?\W{0,2}")
 _HEADER = re.compile(r"WEBVTT(?:[ \t].*)?")
 _NEXT_HEADER = re.compile(r"WEBVTT(?: FILE|[ \t]+-.*)?")
 _HEADER_LINE = re.compile(r"(?:Kind|Language)\s*:")
+# Comments, styles and regions of WebVTT (w3.org/TR/webvtt1).
 _NO_CUE = re.compile(r"NOTE(?:[ \t].*)?|STYLE|REGION")
+# HLS maps the clock of a segment to that of its stream (RFC 8216, section 3.5).
 _CLOCKS = re.compile(r"X-TIMESTAMP-MAP\s*=(?=.*MPEGTS:(\d{1,20}))(?=.*LOCAL:([\d:.,]+))")
 _TICKS = 90_000
 """Ticks of an MPEG clock in a second; its counter has 33 bits."""
@@ -282,11 +286,14 @@ class _Numbers:
         return (place, _BETWEEN) if doubt else None
 
 
+# Clock times and offset times of TTML2 (w3.org/TR/ttml2, section 12.3.1).
 _TTML_CLOCK = re.compile(r"(\d{1,9}):(\d\d):(\d\d(?:\.\d{1,9})?)(?::(\d{1,9}))?")
 _OFFSET = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(h|m|s|ms|f|t)")
 _TIME_REMEDY = "give times such as 00:00:01.000"
 _OUTSIDE = Fault("text outside a cue", "the text has no times", "give its element 'begin' and 'end', or remove it")
+# In ASS {\p1} begins a drawing, whose text is coordinates, and {\p0} ends it.
 _DRAWING = re.compile(r"\{[^{}]*\\p[1-9][^{}]*\}.*?(?:\{[^{}]*\\p0[^{}]*\}|$)")
+# LRC: a line with several stamps is sung several times.
 _STAMP = r"\[\d{1,9}:\d\d(?:[.:]\d{1,3})?\]"
 _STAMPS = re.compile(rf"((?:{_STAMP}\s*)+)(.*)")
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
+# Eleven days in nanoseconds; floats hold whole numbers exactly up to 9 * 10**15.
 _HUGE = 10**15
 """Numbers beyond are no times in any unit, and are not calculated with."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
@@ -34,6 +35,7 @@ _UNITS = {
 _PARTS = re.compile(r"(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:[.,:;](\d{1,18}))?")
 _FRAMES = re.compile(r"\d+[:;]\d+[:;]\d+[:;]\d{1,2}")
 _AMOUNT = re.compile(r"(-?\d{1,15}(?:\.\d{1,15})?)\s?([a-z]*)")
+# Durations of ISO 8601 up to hours, as Azure writes them.
 _ISO = re.compile(r"PT(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,12})?)S)?")
 
 
