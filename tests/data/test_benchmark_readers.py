@@ -156,15 +156,9 @@ def test_a_bad_line_is_named(
 @pytest.mark.parametrize(
     ("name", "file", "remedy"),
     [
-        ("coin", "COIN.json", ""),
-        ("captaincook4d", ANNOTATIONS, ""),
-        ("captaincook4d", SPLIT_LIST, ""),
         ("crosstask", CARDS, "crosstask_release as published"),
         ("crosstask", "splits/validation.txt", "VLaMP"),
         ("crosstask", "crosstask_release/annotations", "crosstask_release as published"),
-        ("niv", "niv_valid.json", ""),
-        ("egoexo4d", KEYSTEPS, ""),
-        ("egoper", "annotation.json", ""),
         ("egoprocel", "annotations", "none of CMU-MMAC"),
     ],
 )

@@ -54,18 +54,15 @@ def test_procedures_are_written_as_they_are_read(
     output = tmp_path / "out" / "procedures.jsonl"
     result = recipe.json("procedures", "--root", coin.parent, "--output", output)
     assert read_procedures(output) == (select_procedures(require_benchmarks(coin.parent))[0], [])
-    assert result == {
-        "output": str(output),
-        "procedures": 5,
-        "groups": [
-            {"source": "coin", "split": "train", "videos": 2, "steps": 6},
-            {"source": "coin", "split": "test", "videos": 1, "steps": 2},
-            {"source": "captaincook4d", "split": "test", "videos": 1, "steps": 2},
-            {"source": "captaincook4d", "split": "train", "videos": 1, "steps": 4},
-        ],
-        "no_steps": {"captaincook4d": 1},
-        "set_aside": {"captaincook4d": 2},
+    groups = {(row["source"], row["split"]): (row["videos"], row["steps"]) for row in result.pop("groups")}
+    assert groups == {
+        ("coin", "train"): (2, 6),
+        ("coin", "test"): (1, 2),
+        ("captaincook4d", "train"): (1, 4),
+        ("captaincook4d", "test"): (1, 2),
     }
+    left_out = {"no_steps": {"captaincook4d": 1}, "set_aside": {"captaincook4d": 2}}
+    assert result == {"output": str(output), "procedures": 5, **left_out}
     code, out, _ = recipe("procedures", "--root", coin.parent, "--output", tmp_path / "again.jsonl")
     assert (code, (tmp_path / "again.jsonl").read_bytes()) == (0, output.read_bytes())
     assert "left out of captaincook4d: 1 videos without steps" in out
@@ -254,8 +251,7 @@ def test_prepare_keeps_the_training_videos_of_zero_shot_benchmarks_back(
 def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path: Path) -> None:
     traces, output = tmp_path / "traces.jsonl", tmp_path / "e.jsonl"
     seen = [{"text": "something is heated", "start": 0.0}, {"text": "something is poured", "start": 4.5}]
-    rows = [{"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}]
-    traces.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(traces, [{"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}])
     options = ("prepare", "--root", seven, "--output", output, "--traces", traces, "--benchmark", "coin")
     result = recipe.json(*options, "--benchmark", "crosstask", "--weak", "100")
     groups = {(g["source"], g["split"]): (g["examples"], g["weak"]) for g in result["groups"]}
@@ -277,21 +273,15 @@ def test_prepare_mixes_weak_supervision_in(recipe: Recipe, seven: Path, tmp_path
     assert output.read_bytes() == (tmp_path / "plain.jsonl").read_bytes()
 
 
-def test_paired_mixtures_hold_the_same_examples(recipe: Recipe, coin: Path, tmp_path: Path) -> None:
+def test_paired_mixtures_are_cut_where_the_trace_is(recipe: Recipe, coin: Path, tmp_path: Path) -> None:
     traces, output = tmp_path / "traces.jsonl", tmp_path / "e.jsonl"
     seen = [{"text": f"seen {n}", "start": 2.5 * n} for n in range(4)]
-    traces.write_text(json.dumps({"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}) + "\n")
+    write_jsonl(traces, [{"source": "coin", "video_id": "-a_b", "goal": "told", "steps": seen}])
     options = ("prepare", "--root", coin, "--output", output, "--traces", traces, "--paired", "--weak-cuts", "trace")
-    weak = {}
-    for percent in (0, 25, 50, 75, 100):
-        result = recipe.json(*options, "--weak", str(percent))
+    for percent, weak in ((0, 0), (100, 3)):
+        result = recipe.json(*options, "--weak", percent)
         assert (result["examples"], result["no_cut"]) == (3 + 1, {"coin": 1})
-        weak[percent] = {e.example_id: e for e in read_examples(output) if e.supervision == "weak"}
-    assert len(weak[0]) == 0
-    assert len(weak[100]) == 3
-    assert {(e.cut, e.until, e.history) for e in weak[100].values()} == {
-        (cut, 2.5 * cut, tuple(f"seen {n}" for n in range(cut))) for cut in (1, 2, 3)
-    }
+        assert [one.until for one in read_examples(output) if one.supervision == "weak"] == [2.5, 5.0, 7.5][:weak]
     code, out, _ = recipe(*options, "--weak", "50")
     assert code == 0
     assert "left out of coin: 1 training examples whose pseudo-trace has no further cut point" in out
@@ -304,8 +294,7 @@ def test_prepare_gives_training_examples_the_histories_that_phi_told(
     recipe.json("prepare", "--root", coin, "--output", plain)
     examples = read_examples(plain)
     trained = [example for example in examples if example.split == "train"]
-    rows = [{"example_id": e.example_id, "history": ["something"], "until": e.until} for e in trained[1:]]
-    told.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(told, [{"example_id": e.example_id, "history": ["something"], "until": e.until} for e in trained[1:]])
     options = ("prepare", "--root", coin, "--output", output, "--histories", told)
     result = recipe.json(*options)
     assert (result["examples"], result["told"], result["no_history"]) == (4, 3, {"coin": 1})
@@ -315,12 +304,10 @@ def test_prepare_gives_training_examples_the_histories_that_phi_told(
     assert code == 0
     assert "with Phi's history: 3 examples" in out
     assert "left out of coin: 1 training examples without a history" in out
-    told.write_text(json.dumps({"example_id": trained[0].example_id, "history": [], "until": 99}) + "\n")
-    code, _, error = recipe(*options)
-    assert (code, "99" in error) == (1, True)
-    told.write_text(json.dumps({"example_id": "another", "history": []}) + "\n")
-    code, _, error = recipe(*options)
-    assert (code, str(told) in error) == (1, True)
+    for example, until, named in ((trained[0].example_id, 99, "99"), ("another", None, str(told))):
+        write_jsonl(told, [{"example_id": example, "history": [], "until": until}])
+        code, _, error = recipe(*options)
+        assert (code, named in error) == (1, True)
 
 
 def test_doctor_says_what_is_the_matter(recipe: Recipe, seven: Path) -> None:

@@ -209,6 +209,21 @@ HEADS: list[tuple[str, bytes, str | None]] = [
 ]
 
 
+STEPS = [{"text": "boil"}]
+ROWS: list[tuple[dict[str, Any], str]] = [
+    ({"video_id": "v", "goal": "tea", "steps": STEPS}, "procedures"),
+    ({"steps": STEPS, "goal": None, "video_id": "v"}, "procedures"),
+    ({"video_id": "v", "segments": STEPS, "goal": "g", "steps": []}, "jsonl"),
+    ({"video_id": "v", "sentences": ["a"], "goal": "g", "steps": STEPS}, "jsonl"),
+]
+"""Rows of procedures and of narrations."""
+HEADS += [
+    (name, b"\xef\xbb\xbf\n" + json.dumps(row).encode() + b"\n", expected)
+    for name in ("n.jsonl", "n.ndjson", "n", "n.json")
+    for row, expected in ROWS
+]
+
+
 @pytest.mark.parametrize(("name", "head", "expected"), HEADS)
 def test_the_format_is_told_from_name_and_first_bytes(
     tmp_path: Path, name: str, head: bytes, expected: str | None

@@ -1,7 +1,5 @@
 """JSON lines of narrations, and of procedures read as narrations: which fields count, and videos that come twice."""
 
-import gzip
-import json
 from pathlib import Path
 from typing import Any
 
@@ -84,27 +82,6 @@ def test_steps_of_a_procedure_that_lacks_a_time_are_read_without_times(tmp_path:
     assert len(read_procedures(path).procedures) == 1
     (narration,) = read(path)
     assert narration.segments == (Segment("boil"), Segment("pour"), Segment("wait"))
-
-
-ROWS: list[tuple[dict[str, Any], str]] = [
-    (GOOD, "procedures"),
-    ({"steps": GOOD["steps"], "goal": None, "video_id": "v"}, "procedures"),
-    ({"video_id": "v", "segments": [{"text": "a"}], "goal": "g", "steps": []}, "jsonl"),
-    ({"video_id": "v", "sentences": ["a"], "goal": "g", "steps": GOOD["steps"]}, "jsonl"),
-    ({"video_id": "v", "sentences": ["a"], "goal": "g"}, "jsonl"),
-]
-
-
-@pytest.mark.parametrize("name", ["n.jsonl", "n.ndjson", "n", "n.json", "n.jsonl.gz"])
-@pytest.mark.parametrize(("row", "expected"), ROWS)
-def test_procedures_are_told_from_narrations(tmp_path: Path, name: str, row: dict[str, Any], expected: str) -> None:
-    text = "\ufeff\n" + json.dumps(row) + "\n"
-    data = text.encode()
-    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    report = ReadingReport()
-    assert len(read(tmp_path / name, report)) == 1
-    assert report.files == {expected: 1}
-    assert len(read(tmp_path / name, format=expected)) == 1
 
 
 @pytest.mark.real_data

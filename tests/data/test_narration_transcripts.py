@@ -1,6 +1,7 @@
 """Transcripts as recognisers of speech write them: each is read with its times, or named; none is taken for another."""
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,8 @@ from recipe.errors import InputError
 from recipe.types import Segment
 
 DIG, RAKE = Segment("Dig the bed.", 1.0, 2.5), Segment("Rake it.", 3.0, 4.25)
-PHRASES = (("Dig the bed.", 1.0, 2.5, 0), ("Rake it.", 3.0, 4.25, 1))
-WORDS = (
-    ("Dig", 1.0, 1.5, 0), ("the", 1.5, 1.75, 0), ("bed.", 2.0, 2.5, 0), ("Rake", 3.0, 3.5, 1), ("it.", 3.5, 4.25, 1),
-)  # fmt: skip
+TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("*.json"))
+"""Two phrases in each layout, with invented texts."""
 
 
 def read(path: Path, report: ReadingReport | None = None, **options: Any) -> list[Segment]:
@@ -25,207 +24,29 @@ def read(path: Path, report: ReadingReport | None = None, **options: Any) -> lis
     return list(narration.segments)
 
 
-def phrases(**keys: str) -> list[dict[str, Any]]:
-    """Both phrases, with the key of each part; a key `name:form` formats the time."""
-    return [make(keys, *row) for row in PHRASES]
+def test_there_are_transcripts() -> None:
+    assert len(TRANSCRIPTS) > 40
 
 
-def words(**keys: str) -> list[dict[str, Any]]:
-    return [make(keys, *row) for row in WORDS]
+@pytest.mark.parametrize("layout", TRANSCRIPTS, ids=lambda file: file.stem)
+def test_a_transcript_is_read_with_its_times_alone_and_in_a_folder(tmp_path: Path, layout: Path) -> None:
+    path, content = tmp_path / "a1B2c3D4e5F.json", layout.read_text()
+    for text in (content, json.dumps(json.loads(content))):
+        path.write_text(text)
+        for given_path in (path, tmp_path):
+            report = ReadingReport()
+            (narration,) = read_narrations(given_path, report=report)
+            assert narration.video_id == "a1B2c3D4e5F"
+            assert list(narration.segments) == [DIG, RAKE]
+            assert report.files == {"whisperx": 1}
+            assert not report.passed_over
+            assert not report.unread_times
 
 
-FORMS: dict[str, Any] = {
-    "s": lambda time: time,
-    "ms": lambda time: round(time * 1000),
-    "text": str,
-    "ms text": lambda time: str(round(time * 1000)),
-    "google": lambda time: f"{time}s",
-    "iso": lambda time: f"PT{time}S",
-    "ticks": lambda time: time * 1e7,
-    "clock": lambda time: f"00:00:{time:06.3f}".replace(".", ","),
-    "proto": lambda time: {"seconds": str(int(time)), "nanos": round(time % 1 * 1e9)},
-}
-
-
-def make(keys: dict[str, str], text: str, start: float, end: float, speaker: int) -> dict[str, Any]:
-    values = {"text": text, "start": start, "end": end, "length": end - start, "speaker": speaker}
-    made = {}
-    for part, key in keys.items():
-        name, _, form = key.partition(":")
-        made[name] = values[part] if part in ("text", "speaker") else FORMS[form or "s"](values[part])
-    return made
-
-
-def within(path: str, value: Any) -> Any:
-    """A value in objects, and in lists of one: `a.[].b` is {"a": [{"b": value}]}."""
-    for key in reversed(path.split(".")):
-        value = [value] if key == "[]" else {key: value}
-    return value
-
-
-def aws_items() -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = []
-    for text, start, end, speaker in WORDS:
-        times = {"start_time": str(start), "end_time": str(end), "speaker_label": f"spk_{speaker}"}
-        items.append({"type": "pronunciation", "alternatives": [{"content": text.strip(".")}], **times})
-        if text.endswith("."):
-            items.append({"type": "punctuation", "alternatives": [{"confidence": "0.0", "content": "."}]})
-    return items
-
-
-def elevenlabs_words() -> list[dict[str, Any]]:
-    spoken = words(text="text", start="start", end="end", speaker="speaker_id")
-    space = {"text": " ", "type": "spacing", "start": 1.0, "end": 1.0}
-    return [one for word in spoken for one in ({**word, "type": "word"}, space)]
-
-
-SAID = "Dig the bed. Rake it."
-AWS = {"transcripts": [{"transcript": SAID}], "items": aws_items()}
-AUDIO = phrases(text="transcript", start="start_time:text", end="end_time:text", speaker="speaker_label")
-DEEPGRAM = {"transcript": SAID, "words": words(text="punctuated_word", start="start", end="end")}
-PLAIN = phrases(text="text", start="start", end="end")
-IN_MS = words(text="text", start="start:ms", end="end:ms")
-GOOGLE = words(text="word", start="startTime:google", end="endTime:google", speaker="speakerTag")
-WITHOUT_SPEAKERS = words(text="word", start="startTime:google", end="endTime:google")
-OFFSETS = words(text="word", start="startOffset:google", end="endOffset:google")
-PROTO = words(text="word", start="startTime:proto", end="endTime:proto")
-NEMO_WORDS = words(text="word", start="start", end="end", length="start_offset:ms")
-AZURE = phrases(text="display", start="offset:iso", length="duration:iso", speaker="speaker")
-TICKS = phrases(text="display", start="offsetInTicks:ticks", length="durationInTicks:ticks")
-CHUNKS = [{"timestamp": [start, end], "text": f" {text}"} for text, start, end, _ in PHRASES]
-CLOCKS = [make({"start": "from:clock", "end": "to:clock"}, *row) for row in PHRASES]
-IN_FILES = [make({"start": "from:ms", "end": "to:ms"}, *row) for row in PHRASES]
-PANEL = phrases(text="text", start="startMs:ms text", end="endMs:ms text")
-CUES = phrases(text="text", start="startOffsetMs:ms text", length="durationMs:ms text")
-WORDS_OF = "results.[].alternatives.[].words"
-"""Where Google has words."""
-
-
-def nbest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Phrases of Azure, each with its readings, the best one first."""
-    return [{"nBest": [{"display": row.pop("display"), "words": []}], **row} for row in rows]
-
-
-LAYOUTS: dict[str, Any] = {
-    "AWS, segments": {"jobName": "x", "results": AWS | {"audio_segments": AUDIO}},
-    "AWS, words": {"jobName": "x", "results": AWS},
-    "Deepgram, utterances": {
-        "metadata": {"duration": 5.0},
-        "results": {
-            "channels": [{"alternatives": [DEEPGRAM]}],
-            "utterances": phrases(text="transcript", start="start", end="end", speaker="speaker"),
-        },
-    },
-    "Deepgram, paragraphs": within(
-        "results.channels.[].alternatives.[]",
-        {**DEEPGRAM, "paragraphs": {"paragraphs": [{"sentences": [one]} for one in PLAIN]}},
-    ),
-    "Deepgram, words": {
-        "metadata": {"request_id": "x"},
-        "results": {"channels": [{"alternatives": [DEEPGRAM, {"words": []}]}]},
-    },
-    "AssemblyAI, utterances": {
-        "id": "x",
-        "text": SAID,
-        "words": IN_MS,
-        "utterances": phrases(text="text", start="start:ms", end="end:ms", speaker="speaker"),
-        "audio_duration": 5,
-    },
-    "AssemblyAI, words": {"id": "x", "words": IN_MS, "utterances": None},
-    "Google": {"results": [{"alternatives": [{"transcript": "x", "words": GOOGLE[k : k + 3]}]} for k in (0, 3)]},
-    "Google, speakers": {
-        "results": [
-            {"alternatives": [{"words": WITHOUT_SPEAKERS}]},
-            {"alternatives": [{"words": GOOGLE}], "resultEndTime": "4.250s"},
-        ]
-    },
-    "Google, version 2": {"results": {"gs://x": {"transcript": within(WORDS_OF, OFFSETS)}}},
-    "Google, protocol buffers": within(WORDS_OF, PROTO),
-    "Azure, batch": {"source": "https://x/a.wav", "combinedRecognizedPhrases": [], "recognizedPhrases": nbest(AZURE)},
-    "Azure, ticks": {"source": "https://x/a.wav", "recognizedPhrases": nbest(TICKS)},
-    "Azure, fast": {
-        "durationMilliseconds": 5000,
-        "combinedPhrases": [{"text": "x"}],
-        "phrases": phrases(text="text", start="offsetMilliseconds:ms", length="durationMilliseconds:ms"),
-    },
-    "transformers": {"text": "x", "chunks": CHUNKS},
-    "insanely-fast-whisper": {"speakers": [{**CHUNKS[0], "speaker": "SPEAKER_00"}], "chunks": CHUNKS},
-    "whisper.cpp": {
-        "transcription": [
-            {"timestamps": clock, "offsets": offsets, "text": row[0]}
-            for row, clock, offsets in zip(PHRASES, CLOCKS, IN_FILES, strict=True)
-        ]
-    },
-    "whisper.cpp, clocks": {
-        "transcription": [{"text": row[0], "timestamps": clock} for row, clock in zip(PHRASES, CLOCKS, strict=True)]
-    },
-    # The text alone is longer than what a format is told from.
-    "OpenAI, verbose": {"task": "transcribe", "duration": 5.0, "text": "dig " * 30_000, "segments": PLAIN},
-    "OpenAI, words": {"task": "transcribe", "text": "x", "words": words(text="word", start="start", end="end")},
-    "OpenAI, speakers": {
-        "text": "x",
-        "segments": [{"type": "transcript.text.segment", "id": "seg_0", "speaker": "A", **one} for one in PLAIN],
-        "usage": {"type": "tokens"},
-    },
-    "faster-whisper": [{"id": 1, "seek": 0, **one} for one in PLAIN],
-    "NeMo": {
-        "text": "x",
-        "timestamp": {"word": NEMO_WORDS, "segment": phrases(text="segment", start="start", end="end")},
-    },
-    "NeMo, words": {"text": "x", "timestamp": {"char": [], "word": NEMO_WORDS}},
-    "ElevenLabs": {"language_code": "eng", "words": elevenlabs_words()},
-    "YouTube, transcript": within(
-        "actions.[].updateEngagementPanelAction.initialSegments",
-        [
-            {"transcriptSectionHeaderRenderer": {"sectionHeader": {"title": "Start"}}},
-            *(
-                within("transcriptSegmentRenderer", {"snippet": {"runs": [{"text": x.pop("text")}]}, **x})
-                for x in PANEL
-            ),
-        ],
-    ),
-    "YouTube, cues": {
-        "cueGroups": [
-            within(
-                "transcriptCueGroupRenderer.cues.[].transcriptCueRenderer",
-                {"cue": {"simpleText": row.pop("text")}, **row},
-            )
-            for row in CUES
-        ]
-    },
-    "youtube-transcript": phrases(text="text", length="duration:ms", start="offset:ms"),
-    "youtube-transcript, seconds": phrases(text="text", length="duration", start="offset"),
-    "youtube-transcript-api": phrases(text="text", start="start", length="duration"),
-    "captions-scraper": phrases(start="start:text", length="dur:text", text="text"),
-    "whispermlx": {"text": "x", "sentences": PLAIN},
-    "OpenTranscribe": {"segments": phrases(start="start_time", end="end_time", text="text")},
-    "transcriptator": {"segments": phrases(start="startTime", end="endTime", text="text")},
-    "from and to": {"segments": phrases(start="from", end="to", text="text")},
-    "begin": {"segments": phrases(start="begin:clock", end="end:clock", text="text")},
-    "t0 and t1": {"segments": phrases(start="t0", end="t1", text="text")},
-    "milliseconds by name": {"segments": phrases(start="start_ms:ms", end="end_ms:ms", text="text")},
-    "camel milliseconds": {"segments": phrases(start="startMs:ms", length="durationMs:ms", text="text")},
-    "seconds by name": {"segments": phrases(start="start_seconds", end="endSeconds", text="text")},
-    "milliseconds by pace": {"segments": phrases(start="start:ms", end="end:ms", text="text")},
-    "milliseconds by duration": {"duration": 5.0, "segments": phrases(start="start:ms", end="end:ms", text="text")},
-}
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_a_transcript_is_read_with_its_times_alone_and_in_a_folder(
-    tmp_path: Path, name: str, indent: int | None
-) -> None:
-    path = tmp_path / "a1B2c3D4e5F.json"
-    path.write_text(json.dumps(LAYOUTS[name], indent=indent))
-    for given_path in (path, tmp_path):
-        report = ReadingReport()
-        (narration,) = read_narrations(given_path, report=report)
-        assert narration.video_id == "a1B2c3D4e5F"
-        assert list(narration.segments) == [DIG, RAKE]
-        assert report.files == {"whisperx": 1}
-        assert not report.passed_over
-        assert not report.unread_times
+def test_a_text_before_the_phrases_may_be_longer_than_what_a_format_is_told_from(tmp_path: Path) -> None:
+    content = json.loads((TRANSCRIPTS[0].parent / "openai-verbose.json").read_text())
+    (tmp_path / "v.json").write_text(json.dumps(content | {"text": "dig " * 30_000}))
+    assert read(tmp_path) == [DIG, RAKE]
 
 
 def test_google_leaves_out_a_start_of_zero(tmp_path: Path) -> None:
@@ -237,14 +58,11 @@ def test_google_leaves_out_a_start_of_zero(tmp_path: Path) -> None:
         assert read(tmp_path / "v.json") == [Segment("dig it", 0.0, 1.0)]
 
 
-@pytest.mark.parametrize("indent", [None, 1])
-def test_a_transcript_may_name_its_video(tmp_path: Path, indent: int | None) -> None:
-    snippets = phrases(text="text", start="start", length="duration")
-    for content in (
-        {"video_id": "a1B2c3D4e5F", "snippets": snippets},
-        {"snippets": snippets, "video_id": "a1B2c3D4e5F"},
-    ):
-        (tmp_path / "transcript.json").write_text(json.dumps(content, indent=indent))
+def test_a_transcript_may_name_its_video(tmp_path: Path) -> None:
+    snippets = [{"text": said.text, "start": said.start, "duration": said.end - said.start} for said in (DIG, RAKE)]
+    whole = {"video_id": "a1B2c3D4e5F", "snippets": snippets}
+    for content in (json.dumps(whole), json.dumps(dict(reversed(whole.items())), indent=1)):
+        (tmp_path / "transcript.json").write_text(content)
         (narration,) = read_narrations(tmp_path)
         assert (narration.video_id, list(narration.segments)) == ("a1B2c3D4e5F", [DIG, RAKE])
 
@@ -268,7 +86,7 @@ def test_in_a_folder_such_a_file_is_counted_and_the_others_are_read(tmp_path: Pa
     )
     with pytest.raises(InputError, match=r"a\.json"):
         read(tmp_path)
-    (tmp_path / "d.json").write_text(json.dumps(LAYOUTS["Azure, batch"]))
+    shutil.copy(TRANSCRIPTS[0], tmp_path / "d.json")
     report = ReadingReport()
     assert read(tmp_path, report) == [DIG, RAKE]
     assert (report.files, report.passed_over.total()) == ({"whisperx": 1}, 3)
@@ -379,7 +197,10 @@ def test_a_time_is_the_same_in_every_form(tmp_path_factory: pytest.TempPathFacto
         {"start_ms": milliseconds, "end_ms": milliseconds},
         {"startMs": str(milliseconds), "durationMs": "0"},
         {"startTime": f"{time}s", "endTime": f"{time}s"},
-        {"startTime": FORMS["proto"](time), "endTime": FORMS["proto"](time)},
+        {
+            name: {"seconds": str(milliseconds // 1000), "nanos": milliseconds % 1000 * 10**6}
+            for name in ("start", "end")
+        },
         {"offsetInTicks": time * 1e7, "durationInTicks": 0},
         {"offset": f"PT{hours}H{minutes}M{left}S", "duration": "PT0S"},
         {"begin": f"{hours:02}:{minutes:02}:{left:06.3f}", "end": f"{hours:02}:{minutes:02}:{left:06.3f}"},

@@ -72,21 +72,13 @@ def test_steps_stand_as_in_the_file(crosstask: Path) -> None:
     assert [step.text for step in procedure.steps] == ["add mint", "boil water", "pour tea", "add mint"]
 
 
-@pytest.fixture(scope="module")
-def release(shared_data: Path) -> CrossTaskRelease:
-    return read_release(shared_data)
-
-
 @pytest.mark.real_data
-def test_counts_on_the_real_release(release: CrossTaskRelease) -> None:
+def test_the_real_release(shared_data: Path) -> None:
+    release = read_release(shared_data)
+    assert [len(release.split(name)) for name in ("train", "val", "test")] == [1_412, 344, 752]
     samples = cut_samples(release.split("test"), release.cards)
     assert len(samples) == 4_123
     assert all(one.until is not None for one in samples)
-
-
-@pytest.mark.real_data
-def test_the_real_release(release: CrossTaskRelease) -> None:
-    assert [len(release.split(name)) for name in ("train", "val", "test")] == [1_412, 344, 752]
     taxonomy = release.taxonomy()
     assert len(taxonomy.actions) == 105
     assert sum(map(len, taxonomy.cards.values())) == 133

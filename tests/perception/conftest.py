@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.conftest import Recipe
 
 COLUMNS, ROWS, BLOCK = 4, 3, 32
 """Bits of a number, as black and white blocks so large that compression cannot hide them."""
@@ -100,3 +101,14 @@ def seeing(tiny_video_model: Path, tmp_path: Path) -> Path:
     config["text_config"]["max_position_embeddings"] = 4096
     (folder / "config.json").write_text(json.dumps(config))
     return folder
+
+
+@pytest.fixture
+def perceive(seeing: Path, recipe: Recipe) -> Callable[..., dict[str, Any]]:
+    """Runs `recipe perceive` with the small model on a folder of videos; returns what it prints."""
+
+    def run(videos: Path, *words: object) -> dict[str, Any]:
+        printed: dict[str, Any] = recipe.json("perceive", "--videos", videos, "--model", seeing, *words)
+        return printed
+
+    return run

@@ -9,17 +9,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Recipe
 from tests.models.endpoint_server import Reply, Server, completion, serving
 
 pytest.importorskip("av")
 pytest.importorskip("openai")
+from recipe.artifacts import write_jsonl
 from recipe.config import FrameConfig, ModelConfig, PhiConfig
 from recipe.data.histories import read_histories
 from recipe.errors import ComputeError, InputError
@@ -134,24 +134,23 @@ def test_killed_it_leaves_no_process_and_the_next_run_goes_on(tmp_path: Path, cl
 
 @pytest.mark.thorough
 def test_the_command_on_two_devices_tells_what_it_tells_on_one(
-    seeing: Path, film: Any, tmp_path: Path, recipe: Recipe
+    perceive: Callable[..., dict[str, Any]], film: Any, tmp_path: Path
 ) -> None:
     film(range(0, 24 * 75, 75), name="tea.mp4")
     row = {"video_id": "tea", "goal": "tea", "history": ["a"], "continuation": ["b"]}
     rows = [row | {"example_id": f"e{n}", "until": 0.5 * n} for n in range(1, 3)]
-    (tmp_path / "e").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "e", rows)
+    frames = ("--set", f"phi.frames.max_pixels={56 * 56}", "--max-tokens", 4)
 
-    def perceive(output: str, *more: object) -> dict[str, Any]:
-        words = ("perceive", "--videos", tmp_path, "--examples", tmp_path / "e", "--output", tmp_path / output)
-        frames = ("--model", seeing, "--set", f"phi.frames.max_pixels={56 * 56}", "--max-tokens", 4)
-        printed: dict[str, Any] = recipe.json(*words, *frames, *more)
-        return printed | {"output": "", "manifest": ""}
+    def told(output: str, *more: object) -> dict[str, Any]:
+        words = ("--examples", tmp_path / "e", "--output", tmp_path / output)
+        return perceive(tmp_path, *words, *frames, *more) | {"output": "", "manifest": ""}
 
-    alone = perceive("alone", "--device", "cpu", "--batch-size", 1)
+    alone = told("alone", "--device", "cpu", "--batch-size", 1)
     assert alone["asked"] == 2
-    assert perceive("shared", "--devices", "cpu,cpu") == alone
-    told = [read_histories(tmp_path / name) for name in ("alone", "shared")]
-    steps = [{key: history.history for key, history in own.items()} for own in told]
+    assert told("shared", "--devices", "cpu,cpu") == alone
+    read = [read_histories(tmp_path / name) for name in ("alone", "shared")]
+    steps = [{key: history.history for key, history in own.items()} for own in read]
     assert steps[0] == steps[1]
     manifests = [json.loads((tmp_path / f"{name}.manifest.json").read_text()) for name in ("alone", "shared")]
     assert manifests[0] | {"output": ""} == manifests[1] | {"output": ""}

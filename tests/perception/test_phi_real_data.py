@@ -1,13 +1,13 @@
 """Three real clips through decoding and Phi, with a Qwen2.5-VL of random weights on this machine."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Recipe
 
 pytest.importorskip("av")
+from recipe.artifacts import write_jsonl
 from recipe.data.examples import read_examples
 from recipe.data.histories import read_histories, with_histories
 from recipe.data.procedures import read_procedures
@@ -16,33 +16,21 @@ CLIPS = ("cooking", "making_cake", "wood_board")
 
 
 @pytest.mark.real_data
-def test_real_clips_are_told(seeing: Path, shared_data: Path, tmp_path: Path, recipe: Recipe) -> None:
-    def perceive(*more: object) -> dict[str, Any]:
-        words = (
-            "perceive",
-            "--videos",
-            shared_data / "videos",
-            "--model",
-            seeing,
-            "--set",
-            "phi.frames.fps=1",
-            "--max-tokens",
-            400,
-        )
-        printed: dict[str, Any] = recipe.json(*words, *more)
-        return printed
-
+def test_real_clips_are_told(
+    perceive: Callable[..., dict[str, Any]], seeing: Path, shared_data: Path, tmp_path: Path
+) -> None:
     rows = [
         {"example_id": f"{name}-{cut}", "video_id": name, "goal": name, "history": ["a"], "continuation": ["b"]}
         | {"until": float(cut)}
         for name in CLIPS
         for cut in (2, 5)
     ]
-    (tmp_path / "e").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_jsonl(tmp_path / "e", rows)
     steps = [{"source": "own", "video_id": name, "goal": name, "steps": [{"text": "a"}]} for name in CLIPS]
-    (tmp_path / "p").write_text("".join(json.dumps(row) + "\n" for row in steps))
+    write_jsonl(tmp_path / "p", steps)
 
-    asked = ("--examples", tmp_path / "e", "--output", tmp_path / "h", "--batch-size", 2)
+    shown = (shared_data / "videos", "--set", "phi.frames.fps=1", "--max-tokens", 400)
+    asked = (*shown, "--examples", tmp_path / "e", "--output", tmp_path / "h", "--batch-size", 2)
     # What an untrained model writes may be in no form that is read: such an answer is counted, and no history.
     first = perceive(*asked)
     assert first["rows"] + len(first["unreadable"]) == 6
@@ -53,7 +41,7 @@ def test_real_clips_are_told(seeing: Path, shared_data: Path, tmp_path: Path, re
     assert len(with_histories(read, told)) == first["rows"] > 1
     assert len({one.history for one in told.values()}) > 1  # the pixels are read
 
-    found = perceive("--procedures", tmp_path / "p", "--traces", tmp_path / "t")
+    found = perceive(*shown, "--procedures", tmp_path / "p", "--traces", tmp_path / "t")
     told_of = [f"own/{one.video_id}" for one in read_procedures(tmp_path / "t").procedures]
     assert sorted([*told_of, *found["empty"]]) == sorted(f"own/{name}" for name in CLIPS)
 

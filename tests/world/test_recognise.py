@@ -58,30 +58,27 @@ def test_any_text_is_answered(text: str, world: World) -> None:
     assert world.recogniser.step(text) in {None, *world.wordings}
 
 
-@pytest.fixture
-def recogniser() -> Recogniser:
-    return Recogniser(
-        {
-            "boil-water": ("boil the water", "bring the water to a boil", "heat the water until it bubbles"),
-            "boil-milk": ("boil the milk", "bring the milk to a boil", "heat the milk until it bubbles"),
-            "fold-paper": ("fold the paper", "crease the paper", "bend the paper in half"),
-        }
-    )
+RECOGNISER = Recogniser(
+    {
+        "boil-water": ("boil the water", "bring the water to a boil", "heat the water until it bubbles"),
+        "boil-milk": ("boil the milk", "bring the milk to a boil", "heat the milk until it bubbles"),
+        "fold-paper": ("fold the paper", "crease the paper", "bend the paper in half"),
+    }
+)
 
 
-def test_similar_texts_find_their_step(recogniser: Recogniser) -> None:
-    assert recogniser.step("bring the water until it bubbles") == "boil-water"
-    assert recogniser.step("fold the paper in half") == "fold-paper"
-
-
-def test_ambiguous_and_foreign_texts_find_none(recogniser: Recogniser) -> None:
-    assert recogniser.step("bring it to a boil") is None
-    assert recogniser.step("") is None
-    assert recogniser.step("?!") is None
-    assert recogniser.step("sing a song in the rain") is None
-
-
-def test_the_goal_at_hand_decides_between_equals(recogniser: Recogniser) -> None:
-    text = "heat the milk water until it bubbles"
-    assert recogniser.step(text) is None
-    assert recogniser.step(text, {"boil-milk"}) == "boil-milk"
+@pytest.mark.parametrize(
+    ("text", "own", "step"),
+    [
+        ("bring the water until it bubbles", (), "boil-water"),
+        ("fold the paper in half", (), "fold-paper"),
+        ("bring it to a boil", (), None),  # water or milk
+        ("", (), None),
+        ("?!", (), None),
+        ("sing a song in the rain", (), None),
+        ("heat the milk water until it bubbles", (), None),
+        ("heat the milk water until it bubbles", ("boil-milk",), "boil-milk"),  # the goal at hand decides
+    ],
+)
+def test_near_texts_find_their_step_and_others_none(text: str, own: tuple[str, ...], step: str | None) -> None:
+    assert RECOGNISER.step(text, own) == step
