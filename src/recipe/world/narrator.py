@@ -76,16 +76,14 @@ def narrate(
     return narrations
 
 
-def goal_narrations(
-    world: World, goal: str, count: int, seed: int = 0, style: NarratorStyle = NarratorStyle()
-) -> list[Narration]:
+def goal_narrations(world: World, goal: str, count: int, seed: int = 0) -> list[Narration]:
     """`count` narrations of one goal with ids of its own; fewer of the same seed are the first of more.
 
     Raises InputError for an unknown goal.
     """
     # Not hash(), which Python salts anew in every process.
     own = zlib.crc32(f"{seed} {goal}".encode())
-    narrations = narrate(world, count, own, style, [goal])
+    narrations = narrate(world, count, own, goals=[goal])
     return [
         replace(narration, video_id=f"{SOURCE}-{own:08x}-{index:04d}") for index, narration in enumerate(narrations)
     ]
