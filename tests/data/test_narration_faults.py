@@ -241,7 +241,7 @@ def test_mixed_encodings_are_named_with_their_place(tmp_path: Path) -> None:
     assert read(path, encoding="utf-16")[0].segments[0].text == "crème"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(text=st.text(max_size=40), data=st.data())
 def test_the_place_of_a_stray_byte_does_not_depend_on_blocks(text: str, data: st.DataObject) -> None:
     whole = ("é" * 131_070 + "\n" * 3 + text).encode()
@@ -298,7 +298,7 @@ BLOCK = 262_144
 """Characters of a large file that are read at once."""
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     other=st.dictionaries(st.text(max_size=9), values, max_size=4),
     said=st.dictionaries(st.text(max_size=9).map(str.strip).filter(bool), st.text(max_size=30), min_size=1, max_size=4),

@@ -272,7 +272,7 @@ def test_words_with_times_in_one_cue_cost_no_other(tmp_path: Path) -> None:
     assert said(tmp_path / "v.vtt") == ["dig", "dig", "sow", "sow"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.tuples(
@@ -553,7 +553,7 @@ def files(draw: st.DrawFn) -> tuple[str, list[Spoken], bool]:
 
 
 @pytest.mark.thorough
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(file=files(), end=st.sampled_from(["\n", "\r\n", "\r"]), suffix=st.sampled_from([".srt", ".vtt"]))
 def test_no_word_is_lost_or_doubled_and_no_time_is_said(
     file: tuple[str, list[Spoken], bool], end: str, suffix: str

@@ -154,7 +154,7 @@ def test_numbers_of_an_open_unit_are_refused_with_the_field(tmp_path: Path, rows
         read(tmp_path / "v.json")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(200, 900), st.integers(0, 9000)), min_size=1, max_size=30))
 def test_the_unit_is_told_by_the_pace_of_the_words(tmp_path_factory: pytest.TempPathFactory, rows: list[Any]) -> None:
     """Speech of .2 to .9 s a word, in milliseconds or in seconds with a fraction."""
@@ -186,7 +186,6 @@ def test_whole_seconds_are_seconds_and_slow_ones_are_counted(tmp_path: Path) -> 
     assert report.slow == 1
 
 
-@settings(deadline=None)
 @given(st.integers(0, 86_399_999))
 @example(262_143)  # 4 * 60 + 22.143 is a little more than 262.143
 def test_a_time_is_the_same_in_every_form(tmp_path_factory: pytest.TempPathFactory, milliseconds: int) -> None:
@@ -233,7 +232,7 @@ ANY: st.SearchStrategy[Any] = st.deferred(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ANY, st.sampled_from(["error", "skip"]))
 def test_any_json_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, value: Any, bad: str) -> None:
     path = tmp_path_factory.mktemp("any") / "v.json"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
@@ -33,7 +33,6 @@ def test_samples_of_the_published_rule() -> None:
     assert second.continuation == ("mint", "mint", "pour")
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=4), st.integers(1, 5))
 def test_every_sample_is_a_cut_with_enough_to_plan(lengths: list[int], width: int) -> None:
     videos = [video(f"v{n}", "Brew Mint Tea", *["mint"] * length) for n, length in enumerate(lengths)]

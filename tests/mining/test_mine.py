@@ -142,7 +142,7 @@ steps = st.lists(texts, min_size=1, max_size=4)
 spoken = st.lists(st.lists(texts, min_size=1, max_size=6), min_size=1, max_size=6)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(spoken, st.lists(steps, min_size=1, max_size=5), st.integers(1, 3), st.integers(0, 5))
 def test_what_holds_of_every_mined_continuation(
     tmp_path_factory: pytest.TempPathFactory, said: list[list[str]], asked: list[list[str]], most: int, own: int

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -54,7 +54,6 @@ def test_rows_are_padded_on_either_side_and_need_no_clip() -> None:
     assert torch.equal(found[0, 1:], found[2, 1:])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 5), st.integers(0, 4), st.integers(1, 4), st.integers(0, 3))
 def test_transformers_agrees_while_time_is_no_longer_than_a_side(
     time: int, high: int, wide: int, before: int, after: int, padding: int

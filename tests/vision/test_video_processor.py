@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -81,7 +81,6 @@ def test_clips_of_one_size_are_made_together() -> None:
 sides = st.integers(20, 3000)
 
 
-@settings(deadline=None)
 @given(sides, sides, st.integers(1, 40))
 @example(88, 1141, 1)  # 84 x 1148 lies under the least area, so that 88 becomes 112 and 1141 becomes 1148
 def test_tokens_are_known_before_patches(height: int, width: int, count: int) -> None:
@@ -99,7 +98,6 @@ def test_tokens_are_known_before_patches(height: int, width: int, count: int) ->
     assert abs(high / height - wide / width) <= 28 / min(height, width)
 
 
-@settings(deadline=None)
 @given(sides, sides, st.sampled_from([14, 28, 32]), st.integers(800, 200_000), st.floats(1, 50))
 def test_smart_resize_is_that_of_transformers(high: int, wide: int, factor: int, least: int, times: float) -> None:
     stock = importlib.import_module("transformers.models.qwen2_vl.image_processing_pil_qwen2_vl").smart_resize

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.world.graph import Recogniser, World
@@ -52,7 +52,6 @@ def test_talk_is_not_a_step(world: World) -> None:
         assert world.recogniser.step(line) is None
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=60))
 def test_any_text_is_answered(text: str, world: World) -> None:
     assert world.recogniser.step(text) in {None, *world.wordings}

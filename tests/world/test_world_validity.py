@@ -4,7 +4,7 @@ import random
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from recipe.errors import InputError
@@ -46,7 +46,6 @@ def valid(graph: TaskGraph, order: tuple[str, ...]) -> bool:
     return whole and all(place[a] < place[b] for a, b in closure(graph) if a in place and b in place)
 
 
-@settings(deadline=None)
 @given(graphs())
 def test_orders_are_exactly_the_valid_ones(graph: TaskGraph) -> None:
     everything = [order for count in range(len(graph.after) + 1) for order in permutations(graph.after, count)]
@@ -56,7 +55,6 @@ def test_orders_are_exactly_the_valid_ones(graph: TaskGraph) -> None:
     assert set(found) == expected
 
 
-@settings(deadline=None)
 @given(graphs(), st.integers(0, 5))
 def test_a_score_of_one_means_valid_and_nothing_else(graph: TaskGraph, cut: int) -> None:
     """Every sequence of steps after every history that a valid order begins with."""
@@ -71,13 +69,11 @@ def test_a_score_of_one_means_valid_and_nothing_else(graph: TaskGraph, cut: int)
             assert 0.0 <= result.score <= 1.0
 
 
-@settings(deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
 def test_draws_are_valid(graph: TaskGraph, rng: random.Random) -> None:
     assert valid(graph, graph.draw(rng))
 
 
-@settings(deadline=None)
 @given(st.sampled_from(GOALS), st.randoms(use_true_random=False), st.data())
 def test_valid_orders_of_the_packaged_goals_score_one(goal: str, rng: random.Random, data: st.DataObject) -> None:
     graph = WORLD.graph(goal)
@@ -90,7 +86,6 @@ def test_valid_orders_of_the_packaged_goals_score_one(goal: str, rng: random.Ran
     assert (result.repeated, result.copied, result.alien, result.unrecognised) == (0, 0, 0, 0)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(GOALS), st.randoms(use_true_random=False), st.data())
 def test_any_single_corruption_costs(goal: str, rng: random.Random, data: st.DataObject) -> None:
     graph = WORLD.graph(goal)
