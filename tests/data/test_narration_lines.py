@@ -97,10 +97,10 @@ def test_youcook2_as_narrations(shared_data: Path) -> None:
 def test_real_narrations_are_read_whole(shared_data: Path) -> None:
     folder = shared_data / "narrations"
     files = [folder / "narrations_timed.jsonl", folder / "youcook2_asr_untimed.jsonl"]
-    read = [read(file) for file in files]
-    assert [len(narrations) for narrations in read] == [643, 1736]
-    assert [sum(len(n.segments) for n in narrations) for narrations in read] == [19_344, 74_801]
-    assert all(segment.start is None for narration in read[1] for segment in narration.segments)
+    found = [read(file) for file in files]
+    assert [len(narrations) for narrations in found] == [643, 1736]
+    assert [sum(len(n.segments) for n in narrations) for narrations in found] == [19_344, 74_801]
+    assert all(segment.start is None for narration in found[1] for segment in narration.segments)
     merged = list(read_narrations(files, "keep-first"))
     assert len(merged) == 643 + 1736 - 318
-    assert merged[:643] == read[0]
+    assert merged[:643] == found[0]
