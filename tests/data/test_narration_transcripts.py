@@ -30,8 +30,8 @@ def test_there_are_transcripts() -> None:
 
 @pytest.mark.parametrize("layout", TRANSCRIPTS, ids=lambda file: file.stem)
 def test_a_transcript_is_read_with_its_times_alone_and_in_a_folder(tmp_path: Path, layout: Path) -> None:
-    path, content = tmp_path / "a1B2c3D4e5F.json", layout.read_text()
-    for text in (content, json.dumps(json.loads(content))):
+    path, content = tmp_path / "a1B2c3D4e5F.json", json.loads(layout.read_text())
+    for text in (json.dumps(content), json.dumps(content, indent=1)):
         path.write_text(text)
         for given_path in (path, tmp_path):
             report = ReadingReport()
