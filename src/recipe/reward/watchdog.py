@@ -27,6 +27,7 @@ from pydantic import TypeAdapter, ValidationError
 from recipe.artifacts import JsonObject, read_jsonl, to_json
 from recipe.errors import InputError
 from recipe.plan_text import Completion
+from recipe.report.numbers import format_number
 from recipe.reward.scorer import Steps, plain_reward
 from recipe.text import content_words, is_among
 from recipe.types import Reward
@@ -344,7 +345,8 @@ class Watchdog:
         evidence, rise, new = self._evidence(), "", list[str]()
         earned = _change(self._series("reward"))
         if earned is not None and earned.errors >= CHANGE_ERRORS:
-            rise = f", while the reward rose from {earned.before:.3f} to {earned.now:.3f}"
+            before, now = (format_number(value, 3) for value in (earned.before, earned.now))
+            rise = f", while the reward rose from {before} to {now}"
         for signal, sentence in SENTENCES.items():
             state, known = self._states.setdefault(signal, _SignalState()), evidence.get(signal)
             if known is None:
