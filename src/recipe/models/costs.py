@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recipe.artifacts import JsonObject
-from recipe.errors import BudgetSpent, InputError
+from recipe.errors import BudgetSpent
 from recipe.models.protocol import Answer
 
 
@@ -88,8 +88,6 @@ class Budget:
 
     def __init__(self, calls: int | None = None, tokens: int | None = None) -> None:
         """`calls` bounds the number of answers, `tokens` those of their prompts and their own together."""
-        if (calls or 0) < 0 or (tokens or 0) < 0:
-            raise InputError(f"a budget of {calls} calls and {tokens} tokens is below 0; give 0 or more.")
         self.calls, self.tokens = calls, tokens
         self.calls_spent = self.tokens_spent = 0
         self._lock = threading.Lock()
