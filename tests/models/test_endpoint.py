@@ -4,8 +4,8 @@ import base64
 import io
 import json
 import math
+import re
 import threading
-from collections.abc import Callable
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ import pytest
 
 pytest.importorskip("openai")
 from tests.models.asking import pieces_of, texts_of
-from tests.models.endpoint_server import Answering, Reply, completion, engine_asking, opened, serving, streamed
+from tests.models.endpoint_server import Reply, completion, engine_asking, opened, serving, streamed
 
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import ComputeError, InputError, RecipeError
+from recipe.models.protocol import ModelRequest
 from recipe.types import Frames
 
 CHATS = [[{"role": "user", "content": f"question {n}"}] for n in range(5)]
@@ -148,52 +149,32 @@ def test_what_passes_is_asked_again_and_only_the_answer_is_kept(tmp_path: Path, 
     assert not list(tmp_path.rglob("*.partial"))
 
 
-LASTING: dict[str, tuple[Answering, type[RecipeError], str, int]] = {
-    "429": (
-        lambda b, n: Reply(429, '{"error": {"message": "slow down"}}'),
-        ComputeError,
-        "429: 'slow down'.*less at",
-        4,
-    ),
-    "500": (lambda b, n: Reply(500, "oops", "text/plain"), ComputeError, "answers 500: 'oops'.*the endpoint's log", 4),
-    "html": (lambda b, n: HTML, ComputeError, "no chat completion: '<html>.*usually ends in /v1", 3),
-    "half": (lambda b, n: Reply(body=GOOD.body[:40]), ComputeError, 'no chat completion: \'{"id"', 3),
-    "abort": (
-        lambda b, n: completion("1. B", finish="abort"),
-        ComputeError,
-        "off: finish_reason is 'abort'.*endpoint's log",
-        3,
-    ),
-    "behind": (lambda b, n: Reply(body=BROKEN_OFF), ComputeError, "off: 'gone'.*endpoint's log", 3),
-    "empty": (lambda b, n: Reply(body='{"choices": []}'), ComputeError, "no chat completion", 3),
-    "drop": (lambda b, n: Reply(body="{", drop=True), ComputeError, "connection failed .*that the endpoint runs", 4),
-    "401": (
-        lambda b, n: Reply(401, '{"error": {"message": "bad key"}}'),
-        InputError,
-        "401: 'bad key'; check the key",
-        1,
-    ),
-    "404": (
-        lambda b, n: Reply(404, '{"detail": "Not Found"}'),
-        InputError,
-        "404: 'Not Found'; check the model's name",
-        1,
-    ),
-    "400": (lambda b, n: Reply(400, '{"message": "too long"}'), InputError, "400: 'too long'; shorten the chat", 1),
-    "quota": (
-        lambda b, n: Reply(429, '{"error": {"message": "no money", "code": "insufficient_quota"}}'),
-        InputError,
-        "429: 'no money'; check the account",
-        1,
-    ),
+def wrong(status: int, **error: str) -> Reply:
+    return Reply(status, json.dumps({"error": error}))
+
+
+LASTING: dict[str, tuple[Reply, type[RecipeError], int]] = {
+    "429: 'slow down'": (wrong(429, message="slow down"), ComputeError, 4),
+    "500: 'oops'": (Reply(500, "oops", "text/plain"), ComputeError, 4),
+    "connection failed": (Reply(body="{", drop=True), ComputeError, 4),
+    "no chat completion: '<html>": (HTML, ComputeError, 3),
+    'no chat completion: \'{"id"': (Reply(body=GOOD.body[:40]), ComputeError, 3),
+    "no chat completion": (Reply(body='{"choices": []}'), ComputeError, 3),
+    "'abort'": (completion("1. B", finish="abort"), ComputeError, 3),
+    "off: 'gone'": (Reply(body=BROKEN_OFF), ComputeError, 3),
+    "401: 'bad key'; check the key": (wrong(401, message="bad key"), InputError, 1),
+    "404: 'Not Found'; check": (Reply(404, '{"detail": "Not Found"}'), InputError, 1),
+    "400: 'too long'; shorten": (Reply(400, '{"message": "too long"}'), InputError, 1),
+    "429: 'no money'; check the account": (wrong(429, message="no money", code="insufficient_quota"), InputError, 1),
 }
+"""What the error says, the reply to every try, the kind of error, and the tries of four that are taken."""
 
 
-@pytest.mark.parametrize("kind", LASTING)
-def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, kind: str) -> None:
-    answer, error, words, tries = LASTING[kind]
-    with serving(answer) as server, opened(config(server.url, tries=4), tmp_path) as engine:
-        with pytest.raises(error, match=words) as raised:
+@pytest.mark.parametrize("said", LASTING)
+def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, said: str) -> None:
+    reply, error, tries = LASTING[said]
+    with engine_asking(lambda body, before: reply, tmp_path, tries=4) as (server, engine):
+        with pytest.raises(error, match=re.escape(said)) as raised:
             texts_of(engine, CHATS[:1], 1, SAMPLING)
         assert str(raised.value).startswith(server.url)
         assert str(raised.value).endswith(".")
@@ -255,31 +236,27 @@ def test_others_keep_their_answers_when_one_fails(tmp_path: Path) -> None:
         assert len(server.requests) == 3
 
 
-CHANGES: dict[str, Callable[[], tuple[Any, SamplingConfig, dict[str, Any]]]] = {
-    "chat": lambda: ([[{"role": "user", "content": "question 9"}]], SAMPLING, {}),
-    "temperature": lambda: (CHATS[:1], SAMPLING.model_copy(update={"temperature": 1.0}), {}),
-    "length": lambda: (CHATS[:1], SAMPLING.model_copy(update={"max_tokens": 21}), {}),
-    "seed": lambda: (CHATS[:1], SAMPLING.model_copy(update={"seed": 1}), {}),
-    "model": lambda: (CHATS[:1], SAMPLING, {"model": "n"}),
-    "frames": lambda: (shown(clip()), SAMPLING, {}),
-    "other frames": lambda: (shown(clip(1)), SAMPLING, {}),
-    "rate": lambda: (shown(clip(rate=1.0)), SAMPLING, {}),
-    "size": lambda: (shown(clip()), SAMPLING, {"max_pixels": 100}),
-    "form": lambda: (shown(clip()), SAMPLING, {"clips": "video"}),
-}
+def test_an_answer_is_kept_under_all_that_makes_it_and_nothing_else() -> None:
+    further: list[tuple[Any, dict[str, Any], dict[str, Any]]] = [
+        (CHATS[0], {}, {}),
+        (CHATS[1], {}, {}),
+        (CHATS[0], {"temperature": 1.0}, {}),
+        (CHATS[0], {"max_tokens": 21}, {}),
+        (CHATS[0], {"seed": 1}, {}),
+        (CHATS[0], {}, {"model": "n"}),
+        (shown(clip())[0], {}, {}),
+        (shown(clip(1))[0], {}, {}),
+        (shown(clip(rate=1.0))[0], {}, {}),
+        (shown(clip())[0], {}, {"max_pixels": 100}),
+        (shown(clip())[0], {}, {"clips": "video"}),
+    ]
 
+    def key(chat: Any, sampling: dict[str, Any], changes: dict[str, Any], address: str = "http://host/v1") -> str:
+        with opened(config(address, **changes)) as engine:
+            return engine.key(ModelRequest(chat, SAMPLING.model_copy(update=sampling)))
 
-def test_an_answer_is_kept_under_all_that_makes_it(tmp_path: Path) -> None:
-    with serving(echo) as server:
-        for number, change in enumerate(CHANGES.values(), start=1):
-            chats, sampling, changes = change()
-            for _ in range(2):
-                with opened(config(server.url, **changes), tmp_path) as engine:
-                    texts_of(engine, chats, 1, sampling)
-                    assert len(server.requests) == number, list(CHANGES)[number - 1]
-        with opened(config(server.url), tmp_path) as engine:
-            texts_of(engine, CHANGES["chat"]()[0], 3, SAMPLING.model_copy(update={"batch_size": 1}))
-    assert len(server.requests) == number + 2  # the first sample is known
+    assert len({key(*one) for one in further}) == len(further)
+    assert key(CHATS[0], {"batch_size": 1}, {"concurrency": 9}, "http://other/v1") == key(CHATS[0], {}, {})
 
 
 def test_equal_questions_at_once_are_one(tmp_path: Path) -> None:

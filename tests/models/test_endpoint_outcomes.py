@@ -197,15 +197,6 @@ def test_log_probabilities_are_asked_for_and_told(tmp_path: Path) -> None:
         assert [body.get("logprobs") for body in server.requests] == [True, None]
 
 
-def test_a_host_without_log_probabilities_answers_without() -> None:
-    with engine_asking(Picky("json_object")) as (server, engine):
-        found = engine.outcomes(CHATS, 1, SAMPLING, logprobs=True, schema=SCHEMA)
-        assert [one.logprob for [one] in found if isinstance(one, Answer)] == [None] * 12
-        assert engine.engine.structured == "json_object"
-        assert set(server.requests[-1]) >= {"response_format"}
-        assert "logprobs" not in server.requests[-1]
-
-
 def test_what_cannot_be_read_has_tries_of_its_own() -> None:
     page = Reply(body="<html>")
     replies = [Reply(503), Reply(503), page, page, GOOD]
@@ -246,50 +237,27 @@ def test_any_text_goes_there_and_comes_back(tmp_path: Path, text: str) -> None:
         assert len(server.requests) == 1
 
 
-def test_a_full_disk_is_told_and_stops_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    written: list[str] = []
-
-    def full(key: str, answer: object) -> None:
-        written.append(key)
-        if len(written) == 1:
-            raise OSError(28, "No space left on device")
-
-    with engine_asking(lambda body, before: GOOD._replace(delay=0.02), tmp_path) as (server, engine):
-        monkeypatch.setattr(engine.store, "keep", full)
-        with pytest.raises(OSError, match="No space left"):
+def test_a_cache_that_cannot_be_written_is_told_and_stops_all(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.write_text("a file where a folder is needed")
+    with engine_asking(lambda body, before: GOOD._replace(delay=0.02), cache) as (server, engine):
+        with pytest.raises(OSError, match="cache"):
             engine.outcomes(CHATS, 1, SAMPLING)
         assert len(server.requests) <= 8
 
 
-OVERFLOWS = {
-    "400": Reply(400, '{"error": {"code": 400, "type": "exceed_context_size_error", "message": "too many"}}'),
-    "500": Reply(500, '{"error": {"code": 500, "message": "Context size has been exceeded.", "type": "server_error"}}'),
-    "200": Reply(200, '{"error": {"code": 400, "message": "it exceeds the available context size"}}'),
-    "200, no number": Reply(200, '{"error": {"code": "400", "message": "it exceeds the available context size"}}'),
-}
-
-
-@pytest.mark.parametrize("overflow", OVERFLOWS)
-def test_a_chat_that_overflows_the_context_costs_itself_only(overflow: str) -> None:
-    def answer(body: dict[str, Any], before: int) -> Reply:
-        return OVERFLOWS[overflow] if number(body) == 2 else GOOD
-
-    with engine_asking(answer) as (server, engine):
-        found = engine.outcomes(CHATS[:4], 1, SAMPLING)
-        assert [type(one) for [one] in found] == [Answer, Answer, Refusal, Answer]
-        assert len(server.requests) == 4
-        streamed = dict(one for one in engine.stream_all([ModelRequest(CHATS[2], SAMPLING)]) if one[0] == 0)
-        assert isinstance(streamed[0], Refusal)
-
-
-@pytest.mark.parametrize(("status", "tries"), [(502, 2), (429, 2), (401, 1)])
-def test_an_error_with_status_200_is_the_error_that_it_names(status: int, tries: int) -> None:
-    body = json.dumps({"error": {"message": "no", "code": status}})
-    with engine_asking(lambda *_: Reply(body=body), tries=2) as (server, engine):
-        with pytest.raises((ComputeError, InputError)) as error:
+@pytest.mark.parametrize(("code", "tries"), [(502, 3), (429, 3), ("429", 3), (401, 1)])
+def test_an_error_with_status_200_is_the_error_that_it_names(code: int | str, tries: int) -> None:
+    wrong = Reply(body=json.dumps({"error": {"message": "no", "code": code}}))
+    with engine_asking(lambda *_: wrong, tries=3) as (server, engine):
+        with pytest.raises((ComputeError, InputError), match=f"answers {code}"):
             engine.outcomes(CHATS[:1], 1, SAMPLING)
-        assert f"answers {status}" in str(error.value)
         assert len(server.requests) == tries
+    if tries > 1:
+        with engine_asking(lambda _, before: GOOD if before == 2 else wrong, tries=3) as (_, engine):
+            [[answer]] = engine.outcomes(CHATS[:1], 1, SAMPLING)
+            assert isinstance(answer, Answer)
+            assert engine.ledger.retries == 2
 
 
 def test_further_fields_are_sent_and_make_another_request(tmp_path: Path) -> None:
@@ -344,12 +312,18 @@ def test_a_stream_that_was_broken_off_is_no_answer(end: str) -> None:
         list(engine.stream_all([ModelRequest(CHATS[0], SAMPLING)]))
 
 
-def test_the_cache_keeps_how_an_answer_ended(tmp_path: Path) -> None:
+def test_the_cache_keeps_how_an_answer_ended_and_was_sampled(tmp_path: Path) -> None:
     message = {"role": "assistant", "content": None, "refusal": "no", "reasoning": "hm"}
     body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]})
-    with engine_asking(lambda *_: Reply(body=body), tmp_path) as (server, engine):
+
+    def answer(asked: dict[str, Any], before: int) -> Reply:
+        return error(400, "top_k is unknown") if "top_k" in asked else Reply(body=body)
+
+    with engine_asking(answer, tmp_path) as (server, engine):
         [[first]], [[again]] = (engine.outcomes(CHATS[:1], 1, SAMPLING) for _ in range(2))
         assert isinstance(first, Answer)
         assert again == first._replace(cached=True)
         assert (first.refusal, first.reasoning) == ("no", "hm")
-        assert len(server.requests) == 1
+        assert first.decoding is not None
+        assert first.decoding.top_k == (None, "host")
+        assert len(server.requests) == 2
