@@ -93,7 +93,7 @@ ELSEWHERE = {
     "train config": "one of the next four, as the key `stage` of its file says",
     "train base": "tests/training/test_resume.py",
     "train sft": "tests/training/test_resume.py",
-    "train grpo": "tests/training/test_resume.py, tests/training/test_killed_runs.py",
+    "train grpo": "tests/training/test_resume.py",
     "train best-of-n": "tests/training/test_resume.py",
     "vpa examples": "one call of write_jsonl at the end",
     "vpa plan": "answers are kept one by one: tests/planning/vidassist/test_vpa_command.py",

@@ -51,6 +51,8 @@ class LLM:
 
     skew = 0.0
     """Added to the log-probabilities that are reported."""
+    forgets = True
+    """Whether what the visual encoder has computed is dropped where that is asked for."""
     made: ClassVar["list[LLM]"] = []
 
     def __init__(self, model: str, **options: Any) -> None:
@@ -169,6 +171,8 @@ class _Core:
 
     def reset_encoder_cache(self) -> None:
         self._llm.calls.append("reset_encoder_cache")
+        if not self._llm.forgets:
+            return
         for name, weight in self._llm.stale.items():
             self._copy(name, weight)
         self._llm.stale.clear()
@@ -205,8 +209,8 @@ class _Core:
 
 
 @contextmanager
-def installed() -> Iterator[type[LLM]]:
-    """Within it, the package vllm is this one; nothing that has imported it stays."""
+def installed(*, skew: float = 0.0, forgets: bool = True) -> Iterator[type[LLM]]:
+    """Within it, the package vllm is this one, with these faults; nothing that has imported it stays."""
     package, parameters = ModuleType("vllm"), ModuleType("vllm.sampling_params")
     package.__spec__ = ModuleSpec("vllm", None)
     package.LLM, package.SamplingParams = LLM, SamplingParams  # type: ignore[attr-defined]
@@ -215,7 +219,7 @@ def installed() -> Iterator[type[LLM]]:
     for name in _OURS:
         sys.modules.pop(name, None)
     sys.modules.update({"vllm": package, "vllm.sampling_params": parameters})
-    LLM.made = []
+    LLM.made, LLM.skew, LLM.forgets = [], skew, forgets
     try:
         yield LLM
     finally:

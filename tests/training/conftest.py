@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.training.base import train_base
 from recipe.training.loop import quiet
 from recipe.training.policy import save_model
-from recipe.types import Example, Frames, Reward
+from recipe.types import Example, Frames, Narration, Reward, Segment
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
@@ -117,6 +118,15 @@ def examples_file(examples: list[Example], tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="session")
+def held_out(examples: list[Example], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of three examples of other videos, to validate with."""
+    path = tmp_path_factory.mktemp("held-out") / "held-out.jsonl"
+    others = [replace(one, example_id=f"h{one.example_id}", video_id=f"h{one.video_id}") for one in examples[:3]]
+    write_examples(path, others)
+    return path
+
+
+@pytest.fixture(scope="session")
 def base_config(examples_file: Path, tmp_path_factory: pytest.TempPathFactory) -> BaseModelConfig:
     return BaseModelConfig(
         examples=examples_file,
@@ -139,13 +149,21 @@ def base_model(base_config: BaseModelConfig) -> Path:
     return train_base(base_config)
 
 
+@pytest.fixture(scope="session")
+def other_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus that holds none of the examples' videos; what scores plans does not read it."""
+    folder = tmp_path_factory.mktemp("other") / "corpus"
+    talk = Narration("radio", (Segment("turn the dial until a station is heard"),))
+    return build_corpus([talk], folder, CorpusConfig(encoder=EncoderConfig(name="hash:16")))
+
+
 @pytest.fixture
-def grpo_settings(examples_file: Path, tmp_path: Path) -> dict[str, Any]:
+def grpo_settings(examples_file: Path, other_corpus: Path, tmp_path: Path) -> dict[str, Any]:
     """Settings of two steps of GRPO by a scorer without a corpus; the model is missing."""
     return {
         "examples": examples_file,
         "output": tmp_path / "grpo",
-        "corpus": tmp_path / "no-corpus",
+        "corpus": other_corpus,
         "steps": 2,
         "prompts_per_step": 2,
         "max_completion_tokens": 12,
@@ -230,24 +248,22 @@ def check(recipe: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[...
 
 @pytest.fixture
 def sampled_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., list[list[int]]]], None]:
-    """Says what writes the completions of GRPO, in place of the model."""
-    return lambda sample: monkeypatch.setattr("recipe.training.policy.sample", sample)
+    """Says what writes the completions of a run, in place of the model."""
+
+    def take(sample: Callable[..., list[list[int]]]) -> None:
+        for module in ("policy", "best_of_n"):
+            monkeypatch.setattr(f"recipe.training.{module}.sample", sample)
+
+    return take
 
 
 @pytest.fixture
-def without_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation of runs whose corpus is none: what that would hold is compared nowhere."""
-    for trainer in ("grpo", "best_of_n"):
-        monkeypatch.setattr(f"recipe.training.{trainer}.require_held_out", lambda *_: None)
-
-
-@pytest.fixture
-def vllm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A package vllm that samples with the model itself, as TRL finds it."""
+def vllm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A package vllm that samples with the model itself, as TRL finds it; a parameter holds its faults."""
     import fake_vllm  # not where a process of its own loads this file
 
     vllm_generation = pytest.importorskip("trl.generation.vllm_generation")
-    with fake_vllm.installed() as llm:
+    with fake_vllm.installed(**getattr(request, "param", {})) as llm:
         monkeypatch.setattr(vllm_generation, "is_vllm_available", lambda: True)
         monkeypatch.setattr(vllm_generation, "LLM", llm, raising=False)
         yield llm

@@ -98,9 +98,6 @@ def test_size_special_tokens_and_padding(tokenizer: PreTrainedTokenizerFast) -> 
     assert tokenizer.padding_side == "left"
     for token in SPECIAL_TOKENS:
         assert tokenizer(token, add_special_tokens=False)["input_ids"] == [tokenizer.convert_tokens_to_ids(token)]
-
-
-def test_each_digit_is_a_token(tokenizer: PreTrainedTokenizerFast) -> None:
     assert tokenizer.tokenize("2024") == ["2", "0", "2", "4"]
 
 

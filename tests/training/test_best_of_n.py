@@ -19,20 +19,19 @@ from safetensors.torch import load_file
 from torch.utils.data import SequentialSampler
 from trl import SFTConfig
 
-from recipe.artifacts import read_json, read_jsonl
+from recipe.artifacts import read_json, read_jsonl, write_jsonl
 from recipe.config import BestOfNConfig, LoraSettings, ValidationSettings
-from recipe.data.examples import read_training_examples, write_examples
+from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, InputError
-from recipe.models.decoding import log_likelihood
+from recipe.models.decoding import token_log_likelihood
 from recipe.plan_text import Completion
 from recipe.progress import LogLines
 from recipe.prompting import PLAIN
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
 from recipe.reward.watchdog import read_records
-from recipe.training import best_of_n
 from recipe.training.best_of_n import RoundRecord, batches_in_order, choose, completion_loss, train_best_of_n
 from recipe.training.loop import quiet
-from recipe.training.policy import load_policy, lora_config, sample
+from recipe.training.policy import load_policy, lora_config
 from recipe.training.sft import SilentSFTTrainer
 from recipe.types import Example
 
@@ -40,9 +39,9 @@ SMALL = {"n": 4, "rounds": 1, "epochs": 1, "batch_size": 6, "completions_at_once
 
 
 @pytest.fixture
-def config(base_model: Path, examples_file: Path, tmp_path: Path) -> BestOfNConfig:
+def config(base_model: Path, examples_file: Path, other_corpus: Path, tmp_path: Path) -> BestOfNConfig:
     return BestOfNConfig(
-        model=str(base_model), examples=examples_file, output=tmp_path / "run", corpus=tmp_path / "no-corpus",
+        model=str(base_model), examples=examples_file, output=tmp_path / "run", corpus=other_corpus,
         learning_rate=1e-2, metrics=(), **SMALL,
     )  # fmt: skip
 
@@ -150,7 +149,8 @@ def test_the_loss_is_the_likelihood_of_what_was_written(base_model: Path) -> Non
     loss = completion_loss(policy.model, prompts, said)
     loss.backward()
     with torch.no_grad():
-        assert loss.item() == pytest.approx(-sum(log_likelihood(policy.model, prompts, said)), rel=1e-4)
+        total = token_log_likelihood(policy.model, prompts, said).sum().item()
+    assert loss.item() == pytest.approx(-total, rel=1e-4)
 
 
 def test_reading_a_common_head_once_changes_no_gradient(base_model: Path) -> None:
@@ -262,11 +262,8 @@ def test_validation_by_the_training_examples_is_refused(config: BestOfNConfig) -
         train_best_of_n(config.model_copy(update={"validation": settings}), WordScorer())
 
 
-@pytest.mark.usefixtures("without_corpus")
-def test_validation_keeps_the_best_round(config: BestOfNConfig, examples: list[Example]) -> None:
-    held_out = config.output.with_name("validation.jsonl")
-    write_examples(held_out, [replace(e, example_id=f"x{e.example_id}", video_id=f"x{e.video_id}") for e in examples])
-    values = iter([0.5] * 24 + [0.9] * 24 + [0.1] * 24)
+def test_validation_keeps_the_best_round(config: BestOfNConfig, held_out: Path) -> None:
+    values = iter([0.5] * 6 + [0.9] * 6 + [0.1] * 6)
     settings = ValidationSettings(examples=held_out, every=1, samples=2, measure="validity")
     config = config.model_copy(update={"rounds": 2, "validation": settings})
     model = train_best_of_n(config, WordScorer(), measure=lambda of, plans: [next(values) for _ in plans])
@@ -328,15 +325,15 @@ def test_without_dropout_a_round_learns_as_trls_trainer_does(config: BestOfNConf
 @pytest.mark.parametrize("how", ["keep", "mask"])
 @pytest.mark.parametrize("one_ends", [True, False])
 def test_cut_plans_are_trained_on_or_never_chosen(
-    config: BestOfNConfig, monkeypatch: pytest.MonkeyPatch, one_ends: bool, how: str
+    config: BestOfNConfig, sampled_by: Any, one_ends: bool, how: str
 ) -> None:
     """Each prompt has a cut plan of the highest reward beside one that ends, or two that are cut."""
     tokenizer = load_policy(config.model).tokenizer
     cut, ended = tokenizer.encode("1. boil"), [*tokenizer.encode("1. boil the water"), tokenizer.eos_token_id]
     pair = [cut, ended if one_ends else cut]
-    monkeypatch.setattr(best_of_n, "sample", lambda _model, prompts, *_, **__: pair * (len(prompts) // 2))
-    monkeypatch.setattr(best_of_n, "MEASURED_PROMPTS", 6)
-    config = config.model_copy(update={"n": 2, "truncated": how})
+    sampled_by(lambda _model, prompts, *_, **__: (pair * len(prompts))[: len(prompts)])
+    many = {"n": 2, "truncated": how, "prompts_per_round": 130, "batch_size": 130}
+    config = config.model_copy(update=many)
     chosen = cut if how == "keep" else ended if one_ends else None
     if chosen is None:
         with pytest.raises(ComputeError, match="truncated = 'mask'"):
@@ -344,29 +341,20 @@ def test_cut_plans_are_trained_on_or_never_chosen(
     else:
         train_best_of_n(config, WordScorer())
         assert rounds(config)[0]["clipped_ratio"] == (0.5 if one_ends else 1)
-        assert rounds(config)[1]["prompts"] == len(records(config, 2)) == 6
-    assert [plan["tokens"] for plan in records(config, 1) if plan["chosen"]] == [chosen] * 12 * (chosen is not None)
+        assert len(records(config, 2)) == 128  # measured on no more
+    assert [plan["tokens"] for plan in records(config, 1) if plan["chosen"]] == [chosen] * 130 * (chosen is not None)
 
 
-@pytest.mark.thorough
-def test_runs_share_the_plans_of_the_first_round(config: BestOfNConfig, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_run_learns_from_the_plans_of_another_ones_first_round(config: BestOfNConfig, tmp_path: Path) -> None:
     train_best_of_n(config, WordScorer())
+    first = config.output / "completions" / "round-01.jsonl"
+    rows = [row for _, row in read_jsonl(first)]
+    for row in rows:  # as no policy would sample them
+        row["tokens"] = row["tokens"][:1] * 3
+    write_jsonl(first, rows)
     shared = config.model_copy(update={"plans": config.output, "output": tmp_path / "shared", "choose": "random"})
-    own = shared.model_copy(update={"plans": None, "output": tmp_path / "own"})
-    model = train_best_of_n(own, WordScorer())
-
-    def sampled(*given: Any, **settings: Any) -> Any:
-        assert all("round 1 " not in key for key in given[2])
-        return sample(*given, **settings)
-
-    monkeypatch.setattr(best_of_n, "sample", sampled)
-    again = train_best_of_n(shared, WordScorer())
-    assert records(shared, 1) == records(own, 1)
-    for ours, theirs in zip(
-        load_file(again / "model.safetensors").items(), load_file(model / "model.safetensors").items(), strict=True
-    ):
-        assert ours[0] == theirs[0]
-        assert torch.equal(ours[1], theirs[1])
+    train_best_of_n(shared, WordScorer())
+    assert [row["tokens"] for row in records(shared, 1)] == [row["tokens"] for row in rows]
     other = shared.model_copy(update={"n": 2, "output": tmp_path / "other"})
     with pytest.raises(InputError, match="another n, 4 where this one has 2"):
         train_best_of_n(other, WordScorer())

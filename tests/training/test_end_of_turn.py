@@ -10,10 +10,8 @@ import pytest
 
 from recipe.artifacts import read_json, read_jsonl
 from recipe.config import BestOfNConfig, GRPOConfig, ModelConfig, SamplingConfig, SFTConfig
-from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.models.checkpoints import load_checkpoint
-from recipe.models.local import LocalEngine
 from recipe.models.model import open_model
 from recipe.models.protocol import Answer, ModelRequest
 from recipe.text import format_plan, planner_messages
@@ -86,25 +84,12 @@ def test_a_plan_ends_with_its_turn(base: Path, base_model: Path, engine: str, te
     assert any(answer.tokens_out < 96 for answer in written)
 
 
-def test_the_likelihood_of_a_plan_holds_the_end_of_its_turn(base: Path, base_model: Path) -> None:
-    plans = [format_plan(("boil the water", "wait a while"))] * len(CHATS)
-    assert LocalEngine(base).log_likelihood(CHATS, plans) == LocalEngine(base_model).log_likelihood(CHATS, plans)
-
-
 def records(folder: Path) -> list[dict[str, Any]]:
     return [row for path in sorted((folder / "completions").glob("*.jsonl")) for _, row in read_jsonl(path)]
 
 
-def validated(examples: list[Example], folder: Path) -> dict[str, Any]:
-    path = folder / "held-out.jsonl"
-    write_examples(path, examples[:3])
-    return {"examples": path, "every": 2, "samples": 1, "measure": "reward"}
-
-
 @pytest.fixture
-def of_both(
-    base: Path, base_model: Path, seeing: Path, video_model: Path, scorer: Any, without_corpus: None
-) -> Callable[..., list[Path]]:
+def of_both(base: Path, base_model: Path, seeing: Path, video_model: Path, scorer: Any) -> Callable[..., list[Path]]:
     """The folders of two runs, of the model whose eos is another and of the one whose eos ends a turn."""
 
     def run(settings: dict[str, Any], kind: Any, train: Any, **given: Any) -> list[Path]:
@@ -120,13 +105,11 @@ def of_both(
 @pytest.mark.thorough
 @pytest.mark.usefixtures("vllm")
 @pytest.mark.parametrize("rollouts", ["transformers", "vllm"])
-def test_grpo_ends_where_turns_end(
-    of_both: Any, grpo_settings: dict[str, Any], examples: list[Example], tmp_path: Path, rollouts: str
-) -> None:
+def test_grpo_ends_where_turns_end(of_both: Any, grpo_settings: dict[str, Any], held_out: Path, rollouts: str) -> None:
     further = {"max_completion_tokens": 48, "rollouts": rollouts, "truncated": "mask"}
     settings = grpo_settings | further
     if rollouts == "transformers":  # which writes the plans of validation, whoever writes those of training
-        settings |= {"validation": validated(examples, tmp_path)}
+        settings |= {"validation": {"examples": held_out, "every": 2, "samples": 1}}
     other, same = of_both(settings, GRPOConfig, train_grpo)
     assert records(other) == records(same)
     assert not all(row["clipped"] for row in records(other))
@@ -150,12 +133,12 @@ def test_grpo_from_video_ends_where_turns_end(of_both: Any, grpo_settings: dict[
 
 @pytest.mark.thorough
 def test_best_of_n_ends_where_turns_end(
-    of_both: Any, examples_file: Path, examples: list[Example], tmp_path: Path
+    of_both: Any, examples_file: Path, held_out: Path, other_corpus: Path, tmp_path: Path
 ) -> None:
     settings = {
-        "examples": examples_file, "output": tmp_path / "run", "corpus": tmp_path / "no-corpus", "metrics": (), "n": 2,
+        "examples": examples_file, "output": tmp_path / "run", "corpus": other_corpus, "metrics": (), "n": 2,
         "rounds": 1, "epochs": 1, "batch_size": 6, "max_completion_tokens": 48,
-        "validation": validated(examples, tmp_path),
+        "validation": {"examples": held_out, "every": 2, "samples": 1},
     }  # fmt: skip
     other, same = of_both(settings, BestOfNConfig, train_best_of_n)
     assert records(other) == records(same)

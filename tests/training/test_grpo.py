@@ -141,30 +141,25 @@ def test_a_prompt_that_is_read_once_gives_the_loss_and_the_gradient_of_whole_row
         assert (shared - whole).norm() <= 1e-4 * whole.norm()
 
 
-def test_the_plans_of_a_prompt_are_in_one_pass(
-    config: GRPOConfig, scorer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    passes: list[torch.Tensor] = []
-    loss = SilentGRPOTrainer._compute_loss
-
-    def recorded(self: Any, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
-        passes.append(torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1))
-        return loss(self, model, inputs)
-
-    monkeypatch.setattr(SilentGRPOTrainer, "_compute_loss", recorded)
+def test_the_plans_of_a_prompt_are_in_one_pass(config: GRPOConfig, scorer: Any, examples: list[Example]) -> None:
     config = config.model_copy(update={"prompts_per_step": 4, "lora": LoraSettings(dropout=0)})
     in_passes = config.model_copy(update={"micro_batch": config.group_size})
-    train_grpo(in_passes, scorer)
-    assert len(passes) == 4 * config.steps
-    prompts = [{tuple(row[:-12].tolist()) for row in own} for own in passes]
-    assert all(len(own) == 1 for own in prompts)
-    assert len(set.union(*prompts[:4])) == 4
-    monkeypatch.setattr(SilentGRPOTrainer, "shares_prompts", False)
-    whole = config.model_copy(update={"output": config.output.with_name("whole")})
-    train_grpo(whole, scorer)
-    first, other = metrics(in_passes), metrics(whole)
-    assert first[0]["loss"] == pytest.approx(other[0]["loss"], abs=1e-4)
-    assert first[0]["grad_norm"] == pytest.approx(other[0]["grad_norm"], rel=1e-3)
+    trainer = moved_trainer(in_passes, scorer, examples)
+    trainer.model.train()
+    loader = iter(trainer.get_train_dataloader())
+    with quiet():
+        passes = [trainer._prepare_inputs(next(loader))]
+        passes += [trainer._prepare_inputs([]) for trainer._step in (1, 2, 3)]
+    prompts = [{tuple(row) for row in one["prompt_ids"].tolist()} for one in passes]
+    assert [len(own) for own in prompts] == [1] * 4
+    assert len(set.union(*prompts)) == 4
+    for one, name in ((in_passes, "passes"), (config, "whole")):
+        train_grpo(one.model_copy(update={"output": config.output.with_name(name)}), scorer)
+    first, other = (
+        metrics(config.model_copy(update={"output": config.output.with_name(name)}))[0] for name in ("passes", "whole")
+    )
+    assert first["loss"] == pytest.approx(other["loss"], abs=1e-4)
+    assert first["grad_norm"] == pytest.approx(other["grad_norm"], rel=1e-3)
 
 
 def test_begins_at_the_reference_moves_away_and_leaves_every_completion_with_its_reward(

@@ -80,13 +80,10 @@ def test_a_processor_without_bfloat16_trains_in_float32_and_one_warning_says_so(
     native_bfloat16: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     devices._warn_of_float32.cache_clear()
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert [use_bf16(asked) for asked in (None, False)] == [False, False]
-    assert not caplog.records
-    assert [use_bf16(True), use_bf16(True)] == [native_bfloat16] * 2
+    for gpu, uses in ((False, [False, False, native_bfloat16, native_bfloat16]), (True, [True, False, True, True])):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpu=gpu: gpu)
+        assert [use_bf16(asked) for asked in (None, False, True, True)] == uses
     assert ["float32" in record.getMessage() for record in caplog.records] == [True] * (not native_bfloat16)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [use_bf16(asked) for asked in (None, False, True)] == [True, False, True]
 
 
 def test_sampling_with_adapters_is_that_of_the_merged_model_and_changes_no_weight(base_model: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from recipe.artifacts import read_jsonl, write_jsonl
+from recipe.artifacts import read_jsonl
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
 from recipe.errors import InputError
 from recipe.training.base import train_base
@@ -189,28 +189,27 @@ DAMAGES = {"cut": lambda data: data[: len(data) // 2], "other": lambda data: b"{
 
 @pytest.fixture(scope="module")
 def stopped(
-    base_model: Path, examples_file: Path, new_scorer: Any, tmp_path_factory: pytest.TempPathFactory
+    base_model: Path,
+    examples_file: Path,
+    held_out: Path,
+    other_corpus: Path,
+    new_scorer: Any,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, tuple[Any, dict[str, Any]]]:
     """The settings of runs that lack their model, and what they end with."""
     folder = tmp_path_factory.mktemp("stopped")
-    held_out = folder / "held-out.jsonl"
-    kept = [{**row, "example_id": f"h{place}", "video_id": f"h{place}"} for place, (_, row) in
-            enumerate(read_jsonl(examples_file))]  # fmt: skip
-    write_jsonl(held_out, kept[:2])
     shared = {"examples": examples_file, "save_every": 2, "learning_rate": 1e-2, "metrics": ()}
     validation = {"examples": held_out, "every": 1, "samples": 1}
     runs = {
         "grpo": GRPOConfig(
-            **shared, model=str(base_model), output=folder / "grpo", corpus=folder / "none", steps=3,
+            **shared, model=str(base_model), output=folder / "grpo", corpus=other_corpus, steps=3,
             prompts_per_step=2, max_completion_tokens=12, validation=validation,
         ),
         "best": best_of_n(shared, base_model, folder / "best").model_copy(update={"epochs": 1}),
     }  # fmt: skip
     found = {}
     for name, config in runs.items():
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("recipe.training.grpo.require_held_out", lambda *_: None)
-            model = trained_by(config, new_scorer())
+        model = trained_by(config, new_scorer())
         found[name] = (config, load_file(model / "model.safetensors"))
         shutil.rmtree(model)
     return found
@@ -232,7 +231,6 @@ def files_of(config: Any) -> list[Path]:
 
 
 @pytest.mark.parametrize("name", ["grpo", "best"])
-@pytest.mark.usefixtures("without_corpus")
 def test_what_a_run_left_damaged_is_named_or_made_again(
     name: str, stopped: dict[str, Any], new_scorer: Any, tmp_path: Path
 ) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import subprocess
 import sys
 import threading
@@ -149,7 +148,6 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     services: Services,
     world_run: dict[str, Any],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     recipe: Recipe,
 ) -> None:
     settings = {**world_run, "steps": 3, "save_every": 1}
@@ -159,19 +157,12 @@ def test_a_run_outlives_its_service_and_ends_as_one_on_the_corpus(
     address = services.start()
     config = GRPOConfig(**settings, output=tmp_path / "served", reward_service=address, reward_patience=0.3)
 
-    # The service ends once the first step is scored, and stays away: the command ends with one sentence and code 1.
-    score_groups = served.ServedReward.score_groups
-
-    def last_answer(scorer: Any, groups: Sequence[PromptGroup]) -> Any:
-        outcomes = score_groups(scorer, groups)
-        services.stop()
-        return outcomes
-
-    with monkeypatch.context() as patched:
-        patched.setattr(served.ServedReward, "score_groups", last_answer)
-        ended = command(config, recipe)
+    # The service ends with the first step, and stays away: the command ends with one sentence and code 1.
+    with pytest.raises(ServiceUnavailable, match=r"no answer in .* run the same command again to resume\.$"):
+        train_grpo(config, None, At(1, services.stop))
+    ended = command(config, recipe)
     assert ended.code == 1
-    assert re.search(r"no answer in .* run the same command again to resume\.$", ended.err.strip(), re.S)
+    assert "no answer in" in ended.err
     assert (config.output / "checkpoints" / "checkpoint-1" / "complete.json").is_file()
     # What the service did not answer is recorded neither as a reward nor as a completion without one.
     assert recorded(config) == recorded(local)[:1]

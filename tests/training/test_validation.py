@@ -40,24 +40,11 @@ class Scripted:
         return [None, *[value] * (len(plans) - 1)]
 
 
-@pytest.fixture(scope="session")
-def held_out(examples: list[Example], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("held-out") / "held-out.jsonl"
-    write_examples(
-        path, [replace(one, example_id=f"h{one.example_id}", video_id=f"h{one.video_id}") for one in examples[:3]]
-    )
-    return path
-
-
 @pytest.fixture
 def config(base_model: Path, grpo_settings: dict[str, Any], held_out: Path) -> GRPOConfig:
-    # The corpus is none: what it holds is compared in a test of its own.
     settings = {"examples": held_out, "every": 2, "measure": "validity", "samples": 2}
     one = {"model": str(base_model), "steps": 5, "save_every": 2, "validation": settings}
     return GRPOConfig(**grpo_settings | one)
-
-
-pytestmark = pytest.mark.usefixtures("without_corpus")
 
 
 def rows(config: GRPOConfig) -> list[dict[str, Any]]:
@@ -158,7 +145,6 @@ from conftest import LengthScorer
 from recipe.config import GRPOConfig
 import recipe.training.grpo as grpo
 from recipe.training.validation import Validation
-grpo.require_held_out = lambda *_: None
 validate = Validation.validate
 def deadly(self, model, step):
     row = validate(self, model, step)

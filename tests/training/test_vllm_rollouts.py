@@ -169,20 +169,18 @@ def test_a_video_prompt_holds_one_token_and_old_features_are_dropped(
 
 
 @pytest.mark.thorough
-def test_old_features_are_seen_as_a_gap(
-    video_config: GRPOConfig, scorer: Any, paintings: Any, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fake_vllm._Core, "reset_encoder_cache", lambda _: None)
+@pytest.mark.usefixtures("vllm")
+@pytest.mark.parametrize("vllm", [{"forgets": False}], indirect=True)
+def test_old_features_are_seen_as_a_gap(video_config: GRPOConfig, scorer: Any, paintings: Any) -> None:
     train_grpo(changed(video_config, steps=3, learning_rate=0.05), scorer, histories=paintings)
     gaps = [row["engine_gap"] for row in rows(video_config.output)]
     assert gaps[0] < 1e-4 < 1e-3 < gaps[2]
 
 
 @pytest.mark.thorough
-def test_a_wide_gap_is_reported_once(
-    config: GRPOConfig, scorer: Any, vllm: type[fake_vllm.LLM], monkeypatch: pytest.MonkeyPatch, caplog: Any
-) -> None:
-    monkeypatch.setattr(vllm, "skew", -0.3)
+@pytest.mark.usefixtures("vllm")
+@pytest.mark.parametrize("vllm", [{"skew": -0.3}], indirect=True)
+def test_a_wide_gap_is_reported_once(config: GRPOConfig, scorer: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     train_grpo(config, scorer)
     said = [record.getMessage() for record in caplog.records if "vLLM" in record.getMessage()]

@@ -88,7 +88,7 @@ def test_a_prompt_and_its_clip_must_agree(policy: Checkpoint, batch: Batch) -> N
 
 
 def test_the_encoder_runs_once_for_a_clip_and_the_merger_learns(
-    video_model: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch, held_back: bool
+    video_model: Path, batch: Batch, held_back: bool
 ) -> None:
     policy = load_policy(str(video_model))
     model = get_peft_model(policy.model, lora_config(LoraSettings(), policy.model, video=True))
