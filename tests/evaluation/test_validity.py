@@ -102,19 +102,6 @@ def test_best_of_n_lies_between_mean_and_oracle_and_takes_the_first_of_equals() 
         best_of([replace(plan, reward=None) for plan in plans], 1)
 
 
-def test_divergence_is_a_mean_over_samples_and_not_over_picks() -> None:
-    [example] = cases(world(), 1)
-    predictions = [
-        Prediction(example.example_id, example.continuation, n, reward=0.1 * n, kl=kl)
-        for n, kl in enumerate((2.0, -1.0, 5.0))
-    ]
-    plans = score_predictions(world(), [example], predictions)
-    assert prompt_means(plans).values["kl"].tolist() == [2]
-    assert "kl" not in prompt_means(best_of(plans, 3)).values
-    predictions[0] = replace(predictions[0], kl=None)
-    assert "kl" not in prompt_means(score_predictions(world(), [example], predictions)).values
-
-
 def test_without_a_world_there_is_no_validity_and_no_substitute() -> None:
     [example] = cases(world(), 1)
     predictions = [Prediction(example.example_id, ("Do a",), n, reward=0.1 * n) for n in range(2)]

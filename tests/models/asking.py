@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from typing import Any
 
 from recipe.config import SamplingConfig
 from recipe.models.protocol import Chat, Engine, ModelRequest, all_answered
@@ -23,3 +24,27 @@ def pieces_of(engine: Engine, chat: Chat, sampling: SamplingConfig) -> Iterator[
                 all_answered([piece])
                 return
             yield piece
+
+
+def forced_likelihood(
+    model: Any, prompts: Sequence[Sequence[int]], completions: Sequence[Sequence[int]], clips: Any = None
+) -> list[float]:
+    """Log-probability in nats of each completion as decoding gives it, whose every token is chosen beforehand."""
+    import torch
+
+    from recipe.models.decoding import complete
+
+    nats = torch.zeros(len(prompts), dtype=torch.float64)
+
+    def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
+        every = torch.log_softmax(logits.double(), -1)
+        chosen = torch.zeros_like(rows)
+        for place, row in enumerate(rows.tolist()):
+            if step < len(completions[row]):
+                chosen[place] = completions[row][step]
+                nats[row] += every[place, chosen[place]]
+        return chosen
+
+    with torch.no_grad():
+        complete(model, prompts, choose, ends=[], longest=max(map(len, completions)), clips=clips)
+    return list(nats.tolist())

@@ -13,9 +13,8 @@ from tests.models.asking import texts_of  # noqa: E402
 
 from recipe.config import SamplingConfig  # noqa: E402
 from recipe.errors import ComputeError, InputError  # noqa: E402
-from recipe.models import decoding, local  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
-from recipe.models.decoding import draws  # noqa: E402
+from recipe.models.decoding import SHARED_HEAD, complete, draws, token_log_likelihood  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
 from recipe.models.protocol import Answer, ModelRequest, Refusal  # noqa: E402
 
@@ -102,66 +101,31 @@ def test_completions_end_at_the_limit_and_at_the_context(engine: LocalEngine) ->
     assert len(short.split()) <= 3
     texts = texts_of(engine, [CHATS[3]] * 2, 20, sampling(max_tokens=500))
     assert max(len(text.split()) for group in texts for text in group) <= 48 - 11
-    full = [[{"role": "user", "content": "w1 " * 60}]]
-    with pytest.raises(InputError, match="leaves no room"):
-        texts_of(engine, full, 1, sampling())
-
-
-SAID = ["w1 w2 w3", "", "w7", "w5 w5 w5 w5 w5"]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-@pytest.mark.parametrize("batch_size", [1, 3, 64])
-def test_likelihoods_are_sums_of_log_softmax(
-    engine: LocalEngine, tiny_model: Path, batch_size: int, temperature: float
-) -> None:
-    checkpoint = load_checkpoint(str(tiny_model))
-    chats, texts = [chat for chat in CHATS for _ in SAID], SAID * len(CHATS)
-    found = engine.log_likelihood(chats, texts, batch_size, temperature)
-    for chat, text, total in zip(chats, texts, found, strict=True):
-        prompt = checkpoint.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-        answer = [WORDS.index(word) for word in [*text.split(), "<end>"]]
-        with torch.no_grad():
-            logits = checkpoint.model(torch.tensor([prompt + answer])).logits[0].double()
-        nats = torch.log_softmax(logits / temperature, -1)
-        expected = sum(nats[len(prompt) - 1 + place, token] for place, token in enumerate(answer))
-        assert total == pytest.approx(float(expected), abs=1e-4)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_what_all_prompts_begin_with_is_read_once(
-    tiny_model: Path, shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Prompts of 6 tokens in common and 1, 3, 2 and 3 of their own; the model's end of a prompt is one of these."""
-    monkeypatch.setattr(decoding, "SHARED_HEAD", 6 if shared else 7)
-    engine = LocalEngine(tiny_model, device="cpu")
-    chats = [[{"role": "user", "content": f"w1 w2 w3 w4 w5 {rest}"}] for rest in ("", "w6 w7", "w9", "w9 w6")]
+@pytest.mark.parametrize("common", [SHARED_HEAD - 1, SHARED_HEAD + 1])
+def test_a_common_head_is_read_once_and_changes_nothing(tiny_model: Path, common: int, temperature: float) -> None:
+    """Likelihoods are sums of log softmax, and greedy completions those of transformers, whatever is shared."""
+    model = load_checkpoint(str(tiny_model)).model.eval()
+    head = [4 + n % 28 for n in range(common)]
+    prompts = [[*head, *rest, 3] for rest in ([], [9, 11], [12], [12, 9])]
+    said = [[5, 6, 7, 1], [1], [11, 1], [9, 9, 9, 9, 1]]
     read: list[int] = []
-    engine.module.register_forward_pre_hook(
-        lambda _, __, kept: read.append(kept["input_ids"].numel()), with_kwargs=True
-    )
-    found = engine.log_likelihood(chats, ["w1 w2"] * 4)
-    assert read[:2] == [6, 4 * 3] if shared else read[0] == 4 * 9
-    written = texts_of(engine, chats, 2, sampling(temperature=0, max_tokens=8))
-    checkpoint = load_checkpoint(str(tiny_model))
-    model, tokenizer = checkpoint.model, checkpoint.tokenizer
-    for chat, total, [text, again] in zip(chats, found, written, strict=True):
-        prompt = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
-        answer = [WORDS.index(word) for word in ("w1", "w2", "<end>")]
+    hook = model.register_forward_pre_hook(lambda _, __, kept: read.append(kept["input_ids"].numel()), with_kwargs=True)
+    with torch.no_grad():
+        found = token_log_likelihood(model, prompts, said, temperature).sum(-1).tolist()
+        assert read[:2] == [common, 4 * 3] if common >= SHARED_HEAD else read[0] == 4 * (common + 3)
+        written = complete(model, prompts * 2, lambda logits, *_: logits.argmax(-1), ends=[1], longest=8)
+    hook.remove()
+    assert written[:4] == written[4:]
+    for prompt, answer, total, completion in zip(prompts, said, found, written, strict=False):
         with torch.no_grad():
-            nats = torch.log_softmax(model(torch.tensor([prompt + answer])).logits[0].double(), -1)
+            nats = torch.log_softmax(model(torch.tensor([prompt + answer])).logits[0].double() / temperature, -1)
         expected = sum(nats[len(prompt) - 1 + place, token] for place, token in enumerate(answer))
         assert total == pytest.approx(float(expected), abs=1e-4)
         output = model.generate(torch.tensor([prompt]), max_new_tokens=8, do_sample=False)
-        assert text == again == tokenizer.decode(output[0, len(prompt) :], skip_special_tokens=True)
-
-
-def test_what_has_no_likelihood_is_refused(engine: LocalEngine) -> None:
-    assert engine.log_likelihood(CHATS[:1], ["w1 " * 45])[0] < 0
-    with pytest.raises(InputError, match="take 49 of 48 tokens"):
-        engine.log_likelihood(CHATS[:1], ["w1 " * 46])
-    with pytest.raises(InputError, match="at temperature 0 a completion has no likelihood"):
-        engine.log_likelihood(CHATS[:1], ["w1"], temperature=0)
+        assert completion == output[0, len(prompt) :].tolist()
 
 
 @pytest.mark.gpu
@@ -181,31 +145,30 @@ def test_a_chat_that_is_too_long_is_refused_alone(engine: LocalEngine) -> None:
     assert "tokens leaves no room" in found[0][0].reason
     assert [[one.text for one in group] for group in found[1:-1]] == texts_of(engine, CHATS, 2, sampling())
     assert engine.outcomes([full], 1, sampling()) == [[found[0][0]]]
+    with pytest.raises(InputError, match="leaves no room"):
+        texts_of(engine, [full], 1, sampling())
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_answers_are_weighed_at_temperature_one(
-    engine: LocalEngine, tiny_model: Path, temperature: float, monkeypatch: pytest.MonkeyPatch
+def test_log_probabilities_are_those_of_temperature_one(
+    engine: LocalEngine, tiny_model: Path, temperature: float
 ) -> None:
-    written: list[list[int]] = []
-    complete = local.complete
-
-    def kept(*given, **options):  # type: ignore[no-untyped-def]
-        written.extend(found := complete(*given, **options))
-        return found
-
-    monkeypatch.setattr(local, "complete", kept)
-    asked = sampling(temperature=temperature, batch_size=3)
+    asked = sampling(temperature=temperature, batch_size=3, max_tokens=5)
     found = engine.outcomes(CHATS, 2, asked, logprobs=True)
-    order = sorted(range(len(CHATS)), key=lambda chat: len(CHATS[chat][0]["content"].split()))
     checkpoint = load_checkpoint(str(tiny_model))
-    asked_about = [(CHATS[chat], answer) for chat in order for answer in found[chat]]
-    for (chat, answer), tokens in zip(asked_about, written, strict=True):
+    compared = 0
+    for chat, answer in ((chat, answer) for chat, group in zip(CHATS, found, strict=True) for answer in group):
+        # The words tell the tokens, unless one of the tokens that leave no word stands between them.
+        tokens = [*map(WORDS.index, answer.text.split()), *([1] if answer.finish == "stop" else [])]
+        if len(tokens) < answer.tokens_out:
+            continue
         prompt = checkpoint.tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=False)
         with torch.no_grad():
             nats = torch.log_softmax(checkpoint.model(torch.tensor([prompt + tokens])).logits[0].double(), -1)
         mean = sum(float(nats[len(prompt) - 1 + at, token]) for at, token in enumerate(tokens)) / len(tokens)
         assert answer.logprob == pytest.approx(mean, abs=1e-4)
+        compared += 1
+    assert compared > 1
     plain = engine.outcomes(CHATS, 2, asked)
     assert [[one.logprob for one in group] for group in plain] == [[None] * 2] * len(CHATS)
     assert [[one.text for one in group] for group in plain] == [[one.text for one in group] for group in found]

@@ -13,6 +13,7 @@ from tests.models.asking import pieces_of, texts_of  # noqa: E402
 
 from recipe.config import FrameConfig, SamplingConfig  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
+from recipe.models.checkpoints import load_checkpoint  # noqa: E402
 from recipe.models.decoding import DecodingStep  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
 from recipe.models.protocol import Chat  # noqa: E402
@@ -83,10 +84,6 @@ def test_what_is_shown_decides(engine: LocalEngine) -> None:
     same = [video_messages("tea", clip(0, 4)), video_messages("tea", clip(0, 4))]
     [first], [second] = texts_of(engine, same, 1, sampling())
     assert first == second
-    darker = Frames(clip(0, 4).images // 2, clip(0, 4).times, 2.0)
-    slower = Frames(clip(0, 4).images, clip(0, 4).times * 2, 1.0)
-    asked = [video_messages("tea", frames) for frames in (clip(0, 4), darker, slower)]
-    assert len(set(engine.log_likelihood(asked, ["1. boil the water"] * 3))) == 3
 
 
 def test_every_clip_draws_its_own_numbers(engine: LocalEngine) -> None:
@@ -95,21 +92,13 @@ def test_every_clip_draws_its_own_numbers(engine: LocalEngine) -> None:
     asked = [video_messages("tea", first), video_messages("tea", later)]
     [[one], [other]] = texts_of(engine, asked, 1, sampling())
     assert one != other
-    assert len(set(engine.log_likelihood(asked, ["1. a"] * 2))) == 1
+    [[one], [other]] = texts_of(engine, asked, 1, sampling(temperature=0))
+    assert one == other
 
 
-@pytest.mark.thorough
-def test_a_stream_is_the_first_completion(engine: LocalEngine) -> None:
-    for chat in chats():
-        for seed in range(2):
-            pieces = list(pieces_of(engine, chat, sampling(seed=seed, max_tokens=24)))
-            assert [["".join(pieces)]] == texts_of(engine, [chat], 1, sampling(seed=seed, max_tokens=24))
-            assert all(pieces)
-    assert not torch.is_inference_mode_enabled()
-
-
-def test_characters_come_whole(engine: LocalEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = [*engine._tokenizer("a€é😀\ufffdb\ufffd", add_special_tokens=False)["input_ids"], engine._end]
+def test_characters_come_whole(engine: LocalEngine, tiny_video_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = load_checkpoint(str(tiny_video_model)).tokenizer
+    tokens = [*tokenizer("a€é😀\ufffdb\ufffd", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     assert len(tokens) > 10
     written = [DecodingStep([0], [token], [place == len(tokens)]) for place, token in enumerate(tokens, start=1)]
     monkeypatch.setattr("recipe.models.local.steps", lambda *_, **__: iter(written))
@@ -144,4 +133,3 @@ def test_a_gpu_sees(tiny_video_model: Path) -> None:
     engine = LocalEngine(tiny_video_model, device="cuda")
     first = texts_of(engine, chats(), 3, sampling())
     assert texts_of(engine, chats(), 3, sampling()) == first
-    assert engine.log_likelihood(chats(), ["1. a"] * 5)[0] < 0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.models.asking import forced_likelihood
 
 from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint, load_checkpoint
-from recipe.models.decoding import log_likelihood
 from recipe.text import format_plan, video_messages
 from recipe.training.base import chat_text
 from recipe.types import Example, Frames
@@ -195,7 +195,7 @@ def test_the_loss_of_alignment_is_the_likelihood_of_planning(
         prompt = [*ids[:place], *[ids[place]] * checkpoint.video.tokens(clip), *ids[place + 1 :]]
         answer = format_plan(example.continuation) + checkpoint.tokenizer.eos_token
         completion = checkpoint.tokenizer(answer, add_special_tokens=False)["input_ids"]
-        [total] = log_likelihood(checkpoint.model, [prompt], [completion], clips=[clip])
+        [total] = forced_likelihood(checkpoint.model, [prompt], [completion], [clip])
     assert float(loss) * len(completion) == pytest.approx(-total, rel=1e-5)
 
 

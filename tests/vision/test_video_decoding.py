@@ -10,9 +10,11 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from tests.models.asking import forced_likelihood  # noqa: E402
+
 from recipe.errors import InputError  # noqa: E402
 from recipe.models.checkpoints import Checkpoint, load_checkpoint  # noqa: E402
-from recipe.models.decoding import complete, log_likelihood, steps  # noqa: E402
+from recipe.models.decoding import complete, steps  # noqa: E402
 from recipe.models.vision import Patches, mrope_positions  # noqa: E402
 from recipe.types import Frames  # noqa: E402
 
@@ -84,8 +86,7 @@ def forward_nats(checkpoint: Checkpoint, tokens: list[int], said: Sequence[int],
 def test_likelihoods_on_a_ragged_batch_are_those_of_the_forward_pass(checkpoint: Checkpoint, asked: Any) -> None:
     prompts, shown = asked
     said = [[40 + n + row for n in range(1 + row % 4)] for row in range(len(prompts))]
-    with torch.no_grad():
-        found = log_likelihood(checkpoint.model, prompts, said, clips=shown)
+    found = forced_likelihood(checkpoint.model, prompts, said, shown)
     expected = [forward_nats(checkpoint, *row) for row in zip(prompts, said, shown, strict=True)]
     assert found == pytest.approx(expected, abs=1e-4)
 
@@ -102,41 +103,20 @@ def test_greedy_is_what_transformers_writes(checkpoint: Checkpoint, asked: Any) 
         assert found == output[0, len(tokens) :].tolist()
 
 
-def test_what_is_written_has_the_likelihood_that_it_was_written_with(checkpoint: Checkpoint, asked: Any) -> None:
-    prompts, shown = asked
-    nats = torch.zeros(len(prompts), dtype=torch.float64)
-
-    def watch(logits: Any, rows: Any, _step: int) -> Any:
-        best = torch.log_softmax(logits.double(), -1).max(-1)
-        nats[rows] += best.values
-        return best.indices
-
-    with torch.no_grad():
-        written = complete(checkpoint.model, prompts, watch, ends=[], longest=9, clips=shown)
-        weighed = log_likelihood(checkpoint.model, prompts, written, clips=shown)
-    assert weighed == pytest.approx(nats.tolist(), abs=1e-4)
-    expected = [forward_nats(checkpoint, *row) for row in zip(prompts, written, shown, strict=True)]
-    assert weighed == pytest.approx(expected, abs=1e-4)
-
-
 def test_pixels_and_their_times_are_read(checkpoint: Checkpoint, asked: Any) -> None:
     prompts, shown = asked
-    said = [[40, 41, 42]]
-    weigh = lambda one: log_likelihood(checkpoint.model, prompts[:1], said, clips=[one])[0]  # noqa: E731
-    with torch.no_grad():
-        seen = weigh(shown[0])
-        blank = weigh(Patches(torch.zeros_like(shown[0].pixels), shown[0].grid, 1.0))
-        slower = weigh(Patches(shown[0].pixels, shown[0].grid, 4.0))
-    assert abs(seen - blank) > 1e-2
-    assert abs(seen - slower) > 1e-3
+    blank = Patches(torch.zeros_like(shown[0].pixels), shown[0].grid, 1.0)
+    slower = Patches(shown[0].pixels, shown[0].grid, 4.0)
+    clips = [shown[0], blank, slower]
+    seen, unseen, late = forced_likelihood(checkpoint.model, prompts[:1] * 3, [[40, 41, 42]] * 3, clips)
+    assert abs(seen - unseen) > 1e-2
+    assert abs(seen - late) > 1e-3
 
 
 def test_a_text_prompt_is_read_as_by_the_model_without_clips(checkpoint: Checkpoint, asked: Any) -> None:
     prompts, _ = asked
     text = [prompts[1], prompts[5]]
-    with torch.no_grad():
-        bare = log_likelihood(checkpoint.model, text, [[40, 41], [42]])
-        assert complete(checkpoint.model, text, likeliest, ends=[], longest=4)
+    bare = forced_likelihood(checkpoint.model, text, [[40, 41], [42]])
     assert bare == pytest.approx(
         [forward_nats(checkpoint, text[0], [40, 41], None), forward_nats(checkpoint, text[1], [42], None)], abs=1e-4
     )
@@ -175,7 +155,7 @@ def test_video_tokens_without_a_clip_and_a_clip_without_a_tower_are_refused(
 ) -> None:
     prompts, shown = asked
     with pytest.raises(InputError, match="holds 12 video tokens and its clip 0"):
-        log_likelihood(checkpoint.model, prompts[:1], [[40]])
+        complete(checkpoint.model, prompts[:1], likeliest, ends=[], longest=1)
     blind = load_checkpoint(str(tiny_model)).model
     with pytest.raises(InputError, match="The model reads no video"):
         complete(blind, [[5, 6]], likeliest, ends=[], longest=1, clips=shown[:1])

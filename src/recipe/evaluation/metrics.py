@@ -32,7 +32,6 @@ METRICS: dict[str, str] = {
     "relevance": "relevance (no corpus)",
     "proxy": "proxy judge",
     "gated": "gated",
-    "kl": "KL, nats per plan",
     "malformed": "without steps",
 }
 """Keys of metrics in the order of tables, with their names in words; others are shown too, after them."""

@@ -190,29 +190,16 @@ def draws(
     return choose
 
 
-def log_likelihood(
-    model: PreTrainedModel,
-    prompts: Sequence[Sequence[int]],
-    completions: Sequence[Sequence[int]],
-    temperature: float = 1.0,
-    clips: Clips | None = None,
-) -> list[float]:
-    """Log-probability in nats of each completion after its prompt: the sum of `token_log_likelihood`."""
-    return list(token_log_likelihood(model, prompts, completions, temperature, clips).sum(-1).tolist())
-
-
 def token_log_likelihood(
     model: PreTrainedModel,
     prompts: Sequence[Sequence[int]],
     completions: Sequence[Sequence[int]],
     temperature: float = 1.0,
-    clips: Clips | None = None,
 ) -> torch.Tensor:
     """Log-probability in nats of each token, float64 [completions, longest]; equal prompts are read once.
 
     It is log softmax(logits / temperature), and 0 after a completion's end. Logits are computed for as many rows, and
-    of those for as many positions, as fit the free memory. Raises InputError where a prompt holds other video tokens
-    than its clip has.
+    of those for as many positions, as fit the free memory.
     """
     longest = max(1, *map(len, completions))
     targets = torch.tensor(
@@ -222,7 +209,7 @@ def token_log_likelihood(
     parts = []
     for first in range(0, len(prompts), places):
         batch = targets[first : first + places]
-        rows, logits = _prefill(model, prompts[first : first + places], clips and clips[first : first + places])
+        rows, logits = _prefill(model, prompts[first : first + places], None)
         columns = [_log_probability(logits[:, None], batch[:, :1], temperature)]
         known = batch[:, :-1] != _NONE
         read = batch[:, :-1].where(known, 0)

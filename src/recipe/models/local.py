@@ -21,14 +21,13 @@ from recipe.models.checkpoints import (
     Checkpoint,
     Reader,
     decode_completions,
-    end_of_turn,
     end_tokens,
     load_checkpoint,
     model_errors,
     sampling_settings,
     thought_opening,
 )
-from recipe.models.decoding import Choose, complete, draws, log_likelihood, steps, uniforms
+from recipe.models.decoding import Choose, complete, draws, steps, uniforms
 from recipe.models.devices import open_device
 from recipe.models.protocol import (
     Answer,
@@ -225,7 +224,6 @@ class LocalEngine(Engine):
         self._video = checkpoint.video.within(frames) if checkpoint.video and frames else checkpoint.video
         self._prompts = Prompts(str(model), checkpoint, self._video, template=template)
         self.reads_video = self._video is not None
-        self._end = end_of_turn(self._tokenizer).id
         self._ends = end_tokens(self.module.generation_config, self._tokenizer)
         self._context: int = self.module.config.get_text_config().max_position_embeddings
 
@@ -372,48 +370,6 @@ class LocalEngine(Engine):
                     counts = len(prompts[row].tokens), len(tokens[row])
                     finish = "stop" if token in self._ends else "length"
                     yield places[row], Answer(texts[row].text, *counts, seconds, finish=finish, decoding=card)
-
-    def log_likelihood(
-        self,
-        chats: Sequence[Chat],
-        completions: Sequence[str],
-        batch_size: int = 32,
-        temperature: float = 1.0,
-        progress: Progress = SILENT,
-    ) -> list[float]:
-        """Log-probability in nats of `completions[i]` and the token that ends it, given `chats[i]`.
-
-        The sum over tokens of log softmax(logits / temperature). A completion that was cut at the token limit is
-        charged for an end that it did not write. Raises InputError for one that does not fit the model's context,
-        and unless the temperature is above 0.
-        """
-        if temperature <= 0:
-            raise InputError(f"at temperature {temperature} a completion has no likelihood; give one above 0.")
-        end = [] if self._end is None else [self._end]
-        prompts = self._prompts.render(chats)
-        texts = (text.removeprefix(prompt.opening) for prompt, text in zip(prompts, completions, strict=True))
-        answers = [[*self._tokenizer(text, add_special_tokens=False)["input_ids"], *end] for text in texts]
-        pairs = list(zip(prompts, answers, strict=True))
-        # A completion's end is not read, only asked about.
-        longest = max((len(prompt.tokens) + len(answer) - 1 for prompt, answer in pairs), default=0)
-        if longest > self._context:
-            raise InputError(f"a prompt and its completion take {longest} of {self._context} tokens; shorten them.")
-        # Equal prompts stand together, and lengths change little.
-        order = sorted(
-            range(len(pairs)),
-            key=lambda pair: (len(prompts[pair].tokens), prompts[pair].tokens, prompts[pair].key, len(answers[pair])),
-        )
-        totals = [0.0] * len(pairs)
-        clips = ClipPatches(self._video)
-        with progress.task("computing likelihoods", total=len(pairs)) as advance, torch.inference_mode():
-            for batch in _batches(order, batch_size):
-                read = [prompts[pair] for pair in batch]
-                tokens, targets = [prompt.tokens for prompt in read], [answers[pair] for pair in batch]
-                sums = log_likelihood(self.module, tokens, targets, temperature, clips.of(read))
-                for pair, total in zip(batch, sums, strict=True):
-                    totals[pair] = total
-                advance(len(batch))
-        return totals
 
     def _decode(self, rows: list[list[int]], prompts: Sequence[EncodedPrompt]) -> list[str]:
         bare = [row[:-1] if row[-1] in self._ends else row for row in rows]

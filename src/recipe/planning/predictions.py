@@ -1,7 +1,7 @@
 """Predictions as JSON lines: what `recipe plan` writes and what evaluation reads.
 
 One object a line: `example_id` and `steps` are required, `steps` being empty for a completion without steps;
-`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated`, `kl`, `decoding` and `search` are optional.
+`sample` (0), `text`, `cut`, `malformed`, `reward`, `gated`, `decoding` and `search` are optional.
 """
 
 from dataclasses import dataclass
@@ -63,9 +63,6 @@ class Prediction:
     """The verifier's total, where it was asked."""
     gated: bool | None = None
     """Whether the verifier's gate closed."""
-    kl: float | None = None
-    """Log-likelihood of the completion under the model that wrote it minus that under the reference policy, in nats:
-    its mean over samples estimates the KL divergence."""
     decoding: Annotated[Decoding | None, PlainValidator(_decoding)] = None
     """How the completion was sampled, where it is known."""
     search: SearchRecord | None = None

@@ -5,7 +5,7 @@ is no such truth: what is left is the reward, the length, and how many samples d
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +82,6 @@ class ScoredPlan:
     """None where there is no task graph."""
     reward: float | None = None
     gated: bool | None = None
-    kl: float | None = None
-    """Nats (see `Prediction.kl`)."""
     more: Mapping[str, float] = field(default_factory=dict)
     """Further metrics of an experiment of its own."""
     reading: GraphPlan | None = None
@@ -105,7 +103,7 @@ class ScoredPlan:
                 "alien": validity.alien + validity.unrecognised,
             }
         known |= {"steps": self.steps, "malformed": self.steps == 0}
-        known |= {"reward": self.reward, "gated": self.gated, "kl": self.kl, **self.more}
+        known |= {"reward": self.reward, "gated": self.gated, **self.more}
         return {name: float(value) for name, value in known.items() if value is not None}
 
 
@@ -159,7 +157,6 @@ def score_predictions(
                         validity=None if reading is None else reading.score(),
                         reward=prediction.reward,
                         gated=prediction.gated,
-                        kl=prediction.kl,
                         reading=reading,
                         texts=prediction.steps,
                     )
@@ -248,16 +245,14 @@ def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> PlanL
 def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
     """Of the first `count` samples of each prompt, the one with the highest reward; the earliest of equals.
 
-    A plan that was picked has no `kl`: a mean over picks estimates no divergence. Raises InputError where a prompt
-    has fewer samples or a plan has no reward.
+    Raises InputError where a prompt has fewer samples or a plan has no reward.
     """
     groups = _first_samples(scored, count)
     if unscored := [plan.example_id for group in groups for plan in group if plan.reward is None]:
         raise InputError(f"a plan of {unscored[0]!r} has no reward; score the predictions first.")
     rewards = [[float(plan.reward or 0.0) for plan in group] for group in groups]
     # `index` takes the earliest of equals, so that a reward that says nothing chooses as chance does.
-    best = [group[own.index(max(own))] for group, own in zip(groups, rewards, strict=True)]
-    return [replace(plan, kl=None) for plan in best]
+    return [group[own.index(max(own))] for group, own in zip(groups, rewards, strict=True)]
 
 
 def reranking(
