@@ -147,7 +147,7 @@ def _checked(
     stage: "Stage", settings: Any, shown: dict[str, Any] | None = None, *, measured: bool = False
 ) -> CommandOutput:
     """What a run needs and takes, below the settings in `shown`; exit code 1 where something is missing."""
-    from recipe.training.preflight import check_run, estimate_lines, measurement_lines
+    from recipe.training.preflight import check_run
 
     with progress().task("checking the run"):
         checked = check_run(stage, settings)
@@ -158,10 +158,12 @@ def _checked(
 
         with progress().task("two steps of the run"):
             measurement = measure(settings)
-        lines += measurement_lines(measurement)
+        lines += measurement.lines()
         value["measurement"] = to_json(measurement)
+    elif checked.estimate is None:
+        lines.append("no estimate: the model's size is not known")
     else:
-        lines += estimate_lines(checked.estimate)
+        lines += checked.estimate.lines()
     return CommandOutput(value, lines, 0 if checked.ready else RecipeError.exit_code)
 
 

@@ -40,19 +40,18 @@ class Rates(Settings):
     plan_seconds: float
     """Of one sampled plan."""
 
-
-def training_seconds(config: AnyTraining, rates: Rates, examples: int) -> float:
-    """Seconds of a whole run on so many examples."""
-    if isinstance(config, BaseModelConfig):
-        return rates.base_seconds
-    if isinstance(config, GRPOConfig):
-        return rates.grpo_step_seconds * config.steps
-    if isinstance(config, BestOfNConfig):
-        examples = config.prompts_per_round or examples
-    fine_tuning = rates.sft_step_seconds * config.epochs * math.ceil(examples / config.batch_size)
-    if isinstance(config, BestOfNConfig):
-        return config.rounds * (rates.plan_seconds * config.n * examples + fine_tuning)
-    return fine_tuning
+    def run_seconds(self, config: AnyTraining, examples: int) -> float:
+        """Of a whole run on so many examples."""
+        if isinstance(config, BaseModelConfig):
+            return self.base_seconds
+        if isinstance(config, GRPOConfig):
+            return self.grpo_step_seconds * config.steps
+        if isinstance(config, BestOfNConfig):
+            examples = config.prompts_per_round or examples
+        fine_tuning = self.sft_step_seconds * config.epochs * math.ceil(examples / config.batch_size)
+        if isinstance(config, BestOfNConfig):
+            return config.rounds * (self.plan_seconds * config.n * examples + fine_tuning)
+        return fine_tuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +65,34 @@ class StepMeasurement:
     """Of the whole run, without validation."""
     memory: float
     """Bytes at the peak: of the GPU where there is one, else of this process."""
+
+    def lines(self) -> list[str]:
+        """What was measured, in lines of text."""
+        plan = "" if self.plan_seconds is None else f", {self.plan_seconds:.3g} s a plan"
+        return [
+            f"measured: {self.step_seconds:.3g} s a step{plan}, {size(self.memory)} at the peak",
+            f"time: {duration(3600 * self.hours)}, without validation",
+        ]
+
+
+def size(held: float) -> str:
+    """Bytes in words.
+
+    >>> size(8.2e6), size(1.24e9)
+    ('8 MB', '1.2 GB')
+    """
+    return f"{held / 1e6:.0f} MB" if held < 1e8 else f"{held / 1e9:,.1f} GB"
+
+
+def duration(seconds: float) -> str:
+    """About how long.
+
+    >>> duration(40), duration(600), duration(9000)
+    ('about 40 seconds', 'about 10 minutes', 'about 2.5 hours')
+    """
+    if seconds < 120:
+        return f"about {seconds:.0f} seconds"
+    return f"about {seconds / 60:.0f} minutes" if seconds < 7200 else f"about {seconds / 3600:,.1f} hours"
 
 
 class _TwoSteps:
@@ -157,4 +184,4 @@ def measure(config: AnyTraining) -> StepMeasurement:
         step, plan = clock.seconds(titles[type(config)]), None
         whole = step * config.steps if isinstance(config, BaseModelConfig) else 0.0
         rates = Rates(base_seconds=whole, sft_step_seconds=step, grpo_step_seconds=step, plan_seconds=0)
-    return StepMeasurement(step, plan, (STARTING + training_seconds(config, rates, examples)) / 3600, memory)
+    return StepMeasurement(step, plan, (STARTING + rates.run_seconds(config, examples)) / 3600, memory)

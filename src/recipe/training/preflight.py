@@ -31,14 +31,13 @@ from recipe.memory import available
 from recipe.prompting import open_prompt
 from recipe.reward.own import pinned_reward
 from recipe.text import planner_messages
-from recipe.training.cost import StepMeasurement
+from recipe.training.cost import size
 
 if TYPE_CHECKING:
     from recipe.models.checkpoints import Reader
 
 State = Literal["ok", "note", "missing"]
 
-GIGABYTE = 1e9
 PROCESS = 1.0e9
 """Bytes of Python with torch, transformers and TRL."""
 KEPT = 3
@@ -66,6 +65,33 @@ class MemoryEstimate:
     disk: dict[str, float]
     """Bytes that are written, by what they hold."""
     disk_free: float
+
+    def lines(self) -> list[str]:
+        """The estimate in lines of text."""
+        parts = ", ".join(f"{name} {size(held)}" for name, held in self.memory.items())
+        files = ", ".join(f"{name} {size(held)}" for name, held in self.disk.items())
+        return [
+            f"parameters, millions: {self.parameters / 1e6:,.1f} in the model, {self.trained / 1e6:,.2f} trained",
+            f"memory: {parts}, and activations, which depend on lengths and micro_batch",
+            f"disk: {files}",
+            "time: recipe train check --measure takes two steps and says the hours",
+        ]
+
+    def room(self) -> Iterator[Requirement]:
+        """Whether memory and disk suffice."""
+        needed, free = sum(self.memory.values()), self.memory_free
+        if free is not None:
+            sentence = f"about {size(needed)} and activations, {size(free)} are free"
+            if needed > free:
+                yield Requirement("memory", "missing", f"{sentence}; take a smaller model or a device with more memory")
+            else:
+                yield Requirement("memory", "ok", sentence)
+        written = sum(self.disk.values())
+        sentence = f"about {size(written)} are written, {size(self.disk_free)} are free"
+        if written > self.disk_free:
+            yield Requirement("disk", "missing", f"{sentence}; free some space or set another `output`")
+        else:
+            yield Requirement("disk", "ok", sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,53 +149,10 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
     if installed and (reader or isinstance(config, BaseModelConfig)):
         try:
             estimate = _estimate(config, reader)
-            findings += _room(estimate)
+            findings += estimate.room()
         except RecipeError as error:
             findings.append(Requirement("model", "missing", str(error)))
     return Preflight(stage, tuple(findings), estimate, all(finding.state != "missing" for finding in findings))
-
-
-def estimate_lines(estimate: MemoryEstimate | None) -> list[str]:
-    """An estimate in lines of text."""
-    if estimate is None:
-        return ["no estimate: the model's size is not known"]
-    parts = ", ".join(f"{name} {size(held)}" for name, held in estimate.memory.items())
-    files = ", ".join(f"{name} {size(held)}" for name, held in estimate.disk.items())
-    return [
-        f"parameters, millions: {estimate.parameters / 1e6:,.1f} in the model, {estimate.trained / 1e6:,.2f} trained",
-        f"memory: {parts}, and activations, which depend on lengths and micro_batch",
-        f"disk: {files}",
-        "time: recipe train check --measure takes two steps and says the hours",
-    ]
-
-
-def measurement_lines(measured: StepMeasurement) -> list[str]:
-    """What two steps took, in lines of text."""
-    plan = "" if measured.plan_seconds is None else f", {measured.plan_seconds:.3g} s a plan"
-    return [
-        f"measured: {measured.step_seconds:.3g} s a step{plan}, {size(measured.memory)} at the peak",
-        f"time: {duration(3600 * measured.hours)}, without validation",
-    ]
-
-
-def size(held: float) -> str:
-    """Bytes in words.
-
-    >>> size(8.2e6), size(1.24e9)
-    ('8 MB', '1.2 GB')
-    """
-    return f"{held / 1e6:.0f} MB" if held < 1e8 else f"{held / GIGABYTE:,.1f} GB"
-
-
-def duration(seconds: float) -> str:
-    """About how long.
-
-    >>> duration(40), duration(600), duration(9000)
-    ('about 40 seconds', 'about 10 minutes', 'about 2.5 hours')
-    """
-    if seconds < 120:
-        return f"about {seconds:.0f} seconds"
-    return f"about {seconds / 60:.0f} minutes" if seconds < 7200 else f"about {seconds / 3600:,.1f} hours"
 
 
 def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Requirement:
@@ -263,9 +246,7 @@ def _from_hub(name: str, revision: str | None) -> tuple[State, str]:
     return "note", f"{name!r}{at} is not in the local cache; it would be downloaded from the hub, its size is not known"
 
 
-def model_findings(
-    name: str, revision: str | None, into: "list[Reader]", subject: str = "model"
-) -> Iterator[Requirement]:
+def model_findings(name: str, revision: str | None, into: "list[Reader]") -> Iterator[Requirement]:
     """Whether a model is there; what reads chats for it goes into `into`."""
     from recipe.models.checkpoints import load_reader  # noqa: PLC0415 - loads torch
     from recipe.models.local import Prompts  # noqa: PLC0415
@@ -293,7 +274,7 @@ def model_findings(
             return _from_hub(name, revision)
         return f"{name}: {into[-1].config.model_type}, {'in a folder' if local else 'at hand'}"
 
-    yield check(subject, look)
+    yield check("model", look)
 
 
 def _corpus(folder: Path, installed: bool) -> str:
@@ -414,20 +395,3 @@ def _estimate(config: AnyTraining, reader: "list[Reader]") -> MemoryEstimate:
         disk,
         float(shutil.disk_usage(_existing(config.output)).free),
     )
-
-
-def _room(estimate: MemoryEstimate) -> Iterator[Requirement]:
-    """Whether memory and disk suffice."""
-    needed, free = sum(estimate.memory.values()), estimate.memory_free
-    if free is not None:
-        sentence = f"about {size(needed)} and activations, {size(free)} are free"
-        if needed > free:
-            yield Requirement("memory", "missing", f"{sentence}; take a smaller model or a device with more memory")
-        else:
-            yield Requirement("memory", "ok", sentence)
-    written = sum(estimate.disk.values())
-    sentence = f"about {size(written)} are written, {size(estimate.disk_free)} are free"
-    if written > estimate.disk_free:
-        yield Requirement("disk", "missing", f"{sentence}; free some space or set another `output`")
-    else:
-        yield Requirement("disk", "ok", sentence)

@@ -17,7 +17,7 @@ from recipe.evaluation.diversity.scores import questions
 from recipe.evaluation.judge.plans import actionable
 from recipe.models.costs import Prices
 from recipe.planning.prediction_files import read_predictions
-from recipe.training.cost import STARTING, training_seconds
+from recipe.training.cost import STARTING
 from recipe_studies.experiments.data import (
     DataSettings,
     FilesCorpus,
@@ -193,7 +193,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
             segments += held
             takes += held / scale.cost.segments_per_second
         elif isinstance(own, Training):
-            takes += training_seconds(own.config, scale.cost, examples)
+            takes += scale.cost.run_seconds(own.config, examples)
         elif isinstance(own, NextActions):
             answers, original = own.answers
             if not isinstance(own.original, EndpointModel):
