@@ -11,7 +11,7 @@ from recipe.artifacts import file_sha256, read_jsonl
 from recipe.config import BaseModelConfig
 from recipe.errors import ConfigError
 from recipe.text import SYSTEM_PROMPT, planner_messages
-from recipe.training.base import SPECIAL_TOKENS, Batch, _bounds, batch_loss, chat_text, train_base, train_tokenizer
+from recipe.training.base import SPECIAL_TOKENS, Batch, _bounds, chat_text, train_base, train_tokenizer
 from recipe.training.policy import load_policy
 
 
@@ -57,7 +57,7 @@ def test_shared_head_and_padding_leave_the_loss_as_it_is(base_model: Path) -> No
         torch.nn.functional.cross_entropy(model(chat).logits[0, 6:-1], chat[0, 7:], reduction="sum") for chat in whole
     ]
     expected = torch.stack(surprise).sum() / sum(len(rest) - 1 for rest in rests)
-    torch.testing.assert_close(batch_loss(model, Batch(head, ids, labels)), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(Batch(head, ids, labels).loss(model), expected, rtol=1e-5, atol=1e-5)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.integers(1, 200))

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import Trainer
 
 from recipe.config import BaseModelConfig, BestOfNConfig, GRPOConfig, SFTConfig
@@ -70,7 +69,7 @@ def spoil(patch: pytest.MonkeyPatch, change: Callable[[torch.Tensor], torch.Tens
 
         return changed
 
-    patch.setattr(base, "batch_loss", every_pass(base.batch_loss))
+    patch.setattr(base.Batch, "loss", every_pass(base.Batch.loss))
     patch.setattr(best_of_n, "completion_loss", every_pass(best_of_n.completion_loss))
     patch.setattr(SilentSFTTrainer, "compute_loss", by_step(SilentSFTTrainer.compute_loss))
     patch.setattr(SilentGRPOTrainer, "_compute_loss", by_step(SilentGRPOTrainer._compute_loss))
@@ -105,13 +104,6 @@ def test_a_run_stops_before_its_weights_are_lost(
     checkpoint = Run(config.output, config, {}).latest_checkpoint()
     assert checkpoint is not None
     assert checkpoint.name == f"checkpoint-{SAVED}"
-    if change is infinite_gradient:
-        return
-    # What is kept is whole: the run goes on from it where the fault was not its own.
-    model = train(config, scorer)
-    whole = config.model_copy(update={"output": config.output.with_name("whole")})
-    other = load_file(train(whole, scorer) / "model.safetensors")
-    assert all(torch.equal(weight, other[place]) for place, weight in load_file(model / "model.safetensors").items())
 
 
 @pytest.mark.thorough

@@ -178,7 +178,8 @@ def draws(
             logits = logits / temperature
             for warper in warpers:
                 logits = warper(None, logits)
-            # The inverse of the cumulative softmax, at a uniform number of the completion's own.
+            # The inverse of the cumulative softmax, at a uniform number u of the completion's own: the first token t
+            # with p_1 + ... + p_t > u is t with probability p_t.
             mass = torch.softmax(logits, dim=-1).cumsum(-1)
             # Times the whole mass, which rounding leaves a little beside 1.
             uniform = numbers[rows, step].to(mass.device) * mass[:, -1]

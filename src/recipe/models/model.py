@@ -55,7 +55,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
     if config.endpoint is None and (unknown := sorted({*config.extra_body} - {"chat_template_kwargs"})):
         raise InputError(f"model.extra_body holds {unknown[0]!r}, which needs an endpoint; give one, or leave it out.")
     if (endpoint := config.endpoint) is not None:
-        from recipe.models.endpoint import EndpointEngine  # noqa: PLC0415 - an extra of its own
+        from recipe.models.endpoint.engine import EndpointEngine  # noqa: PLC0415 - an extra of its own
         from recipe.models.endpoint.wire import answer_fields  # noqa: PLC0415
 
         if frames is not None:

@@ -122,6 +122,23 @@ class Batch:
     labels: torch.Tensor
     """[B, L], -100 at padding."""
 
+    def to(self, device: torch.device) -> "Batch":
+        return Batch(self.head.to(device), self.ids.to(device), self.labels.to(device))
+
+    def loss(self, model: Qwen2ForCausalLM) -> torch.Tensor:
+        """Mean cross-entropy of the tokens after the head; only their logits are computed.
+
+        Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.
+        """
+        cache = DynamicCache()
+        model.model(input_ids=self.head, past_key_values=cache, use_cache=True)
+        cache.batch_repeat_interleave(len(self.ids))
+        rest = model.model(input_ids=self.ids, past_key_values=cache, use_cache=True)
+        wanted = self.labels[:, 1:]
+        scored = wanted != -100
+        logits = model.lm_head(rest.last_hidden_state[:, :-1][scored])
+        return cross_entropy(logits.float(), wanted[scored])
+
 
 def _batches(
     tokenizer: PreTrainedTokenizerFast, chats: Sequence[list[dict[str, str]]], config: BaseModelConfig, first: int
@@ -175,6 +192,7 @@ def _optimise(
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).train()
+    # beta_2 = .95 as in the pre-training of language models (Brown et al., 2020, appendix B), not Adam's .999.
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=config.learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
@@ -189,14 +207,14 @@ def _optimise(
     with progress.task("base model", config.steps) as advance:
         advance(len(rows))
         for step, batch in zip(range(len(rows), config.steps), batches, strict=False):
-            # Linear rise over the first steps, then a cosine down to a twentieth.
+            # Linear rise over the first steps, then a cosine down to a twentieth:
+            # rate = peak min(1, (t + 1) / warm-up) (.05 + .95 (1 + cos(pi t / T)) / 2).
             cosine = 0.5 * (1 + math.cos(math.pi * step / config.steps))
             rate = config.learning_rate * min(1.0, (step + 1) / WARMUP) * (0.05 + 0.95 * cosine)
             for group in optimiser.param_groups:
                 group["lr"] = rate
-            batch = Batch(batch.head.to(device), batch.ids.to(device), batch.labels.to(device))
             with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-                loss = batch_loss(model, batch)
+                loss = batch.to(device).loss(model)
             loss.backward()
             check_gradient(torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0), step + 1)
             optimiser.step()
@@ -214,21 +232,6 @@ def _optimise(
     check_finite(model)
     model.to("cpu").eval()
     return rows
-
-
-def batch_loss(model: Qwen2ForCausalLM, batch: Batch) -> torch.Tensor:
-    """Mean cross-entropy of the tokens after the head; only their logits are computed.
-
-    Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.
-    """
-    cache = DynamicCache()
-    model.model(input_ids=batch.head, past_key_values=cache, use_cache=True)
-    cache.batch_repeat_interleave(len(batch.ids))
-    rest = model.model(input_ids=batch.ids, past_key_values=cache, use_cache=True)
-    wanted = batch.labels[:, 1:]
-    scored = wanted != -100
-    logits = model.lm_head(rest.last_hidden_state[:, :-1][scored])
-    return cross_entropy(logits.float(), wanted[scored])
 
 
 def train_tokenizer(texts: Iterable[str], size: int, longest: int) -> PreTrainedTokenizerFast:

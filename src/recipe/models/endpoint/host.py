@@ -104,8 +104,10 @@ class TransientError(Exception):
 class RequestRefused(InputError):
     """The endpoint does not take a request as it is; others may be answered."""
 
-    error: HostError
-    """What it says."""
+    def __init__(self, message: str, error: HostError) -> None:
+        """`error` is what the endpoint says."""
+        super().__init__(message)
+        self.error = error
 
 
 def failure_of(error: Exception, url: str, timeout: float) -> TransientError | InputError:
@@ -138,9 +140,8 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
     failure = InputError.at(url, problem, remedy)
     if status not in _ONE_CHAT and not too_long:
         return failure
-    refused = RequestRefused(str(failure))
-    refused.error = error._replace(of_the_chat=bool(re.search(f"^413|{_TOO_LONG}|{_FILTERED}", words)))
-    return refused
+    of_the_chat = bool(re.search(f"^413|{_TOO_LONG}|{_FILTERED}", words))
+    return RequestRefused(str(failure), error._replace(of_the_chat=of_the_chat))
 
 
 class Host:

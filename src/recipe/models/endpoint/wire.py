@@ -344,6 +344,11 @@ class _Token(BaseModel):
 class _LogProbs(BaseModel):
     content: list[_Token] | None = None
 
+    @property
+    def mean(self) -> float | None:
+        """Of a token of the answer; None where none are given."""
+        return fmean(token.logprob for token in self.content) if self.content else None
+
 
 class _Choice(BaseModel):
     message: _Message | None = None
@@ -368,6 +373,11 @@ class _Choice(BaseModel):
 class _Usage(BaseModel):
     prompt_tokens: int = 0
     completion_tokens: int = 0
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Of the prompt and of the answer."""
+        return self.prompt_tokens, self.completion_tokens
 
 
 class _Completion(BaseModel):
@@ -411,15 +421,11 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     if message.content is None and not (choice.finish or message.refusal or message.thought):
         text = quoted(body.decode("utf-8", "replace"))
         raise Unreadable(f"the answer holds no text and does not say why: {text}")
-    usage = completion.usage or _Usage()
-    tokens = choice.logprobs.content if choice.logprobs else None
-    mean = fmean(token.logprob for token in tokens) if tokens else None
     return Answer(
         message.text,
-        usage.prompt_tokens,
-        usage.completion_tokens,
+        *(completion.usage or _Usage()).tokens,
         seconds,
-        logprob=mean,
+        logprob=None if choice.logprobs is None else choice.logprobs.mean,
         finish=choice.finish or "",
         refusal=message.refusal or "",
         reasoning=message.thought,
@@ -437,7 +443,7 @@ def parse_piece(event: object) -> Piece:
     return Piece(
         "".join(delta.text for delta in deltas),
         next(filter(None, [choice.finish for choice in choices]), None),
-        None if usage is None else (usage.prompt_tokens, usage.completion_tokens),
+        None if usage is None else usage.tokens,
         "".join(delta.refusal or "" for delta in deltas),
         "".join(delta.thought for delta in deltas),
     )
