@@ -500,6 +500,8 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
         # Constant and without warm-up (paper, appendix A.4).
         lr_scheduler_type="constant",
         warmup_steps=0,
+        # min(rho A, clip(rho, 1 - epsilon, 1 + epsilon) A) - beta KL(pi || pi_ref), with rho the ratio of the policies
+        # (Shao et al., DeepSeekMath, 2024; beta .04 and epsilon .30 are the paper's, appendix A.4).
         beta=config.beta,
         epsilon=config.clip,
         loss_type=config.loss,

@@ -39,7 +39,7 @@ _GRACE = 5.0
 _FAILURE, _HEARD, _REPORTER = "failure", "heard", "reporter"
 _LOST = ("closed by peer", "reset by peer", "Broken pipe")
 """In the errors of a process whose connection to another one broke."""
-_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
+PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 
 _objects: Any = None
 """The group of processes that objects go through, while they are joined."""
@@ -93,7 +93,7 @@ def distributed_run() -> Iterator[None]:
     try:
         root = Path(recipe.__file__).parent
         sources = {str(path.relative_to(root)): file_sha256(path) for path in sorted(root.rglob("*.py"))}
-        code = {"the code of recipe": fingerprint(sources)} | installed(_PACKAGES)
+        code = {"the code of recipe": fingerprint(sources)} | installed(PACKAGES)
         require_agreement(code, "run the same version everywhere")
         yield
     except (Exception, SystemExit) as error:

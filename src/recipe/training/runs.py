@@ -52,6 +52,7 @@ from recipe.models.smollm2 import HUB, NAME, smollm2_identity
 from recipe.prompting import PLAIN, PlannerPrompt, open_prompt, remembered_prompt
 from recipe.training import ranks
 
+# Two: where the newest is damaged, the run goes on from the one before.
 KEPT_CHECKPOINTS = 2
 VERSION = 3
 """Version of `run.json`."""
@@ -67,7 +68,6 @@ _NESTED_FILES: dict[str, Any] = {
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
 """In what safetensors and torch raise where a file cannot be written to its end."""
-_PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 _TITLES = {
     "base": "trained from scratch",
     "sft": "fine-tuned on reference continuations",
@@ -268,7 +268,7 @@ def _opened_record(
         "base_model": None,
         "corpus": None,
         "reward": None,
-        "code": {"recipe": recipe.__version__, "commit": _commit(), "packages": installed(_PACKAGES)},
+        "code": {"recipe": recipe.__version__, "commit": _commit(), "packages": installed(ranks.PACKAGES)},
     }
     if isinstance(config, TrainingSettings):
         record["base_model"] = _base_model(config.model, config.revision, hashes.get("model"))

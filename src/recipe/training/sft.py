@@ -100,6 +100,7 @@ def sft_trainer(
         **shared_arguments(config, run),
         "per_device_train_batch_size": micro,
         "gradient_accumulation_steps": accumulated,
+        # Cosine after a warm-up over a tenth of the steps; the paper's peak is 2e-4 (appendix A.4).
         "learning_rate": config.learning_rate,
         "lr_scheduler_type": "cosine",
         "warmup_steps": config.warmup,
