@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -22,7 +21,6 @@ from recipe.plan_text import plan_steps
 from recipe.planning.planner import PlanDraft, Planner, Request, prediction_of, read_plan
 from recipe.planning.vidassist.methods import ModelProposer, assess
 from recipe.planning.vidassist.search import Candidate, State
-from recipe.reward.watchdog import CompletionRecord
 from recipe.types import Example, Plan, Verdict
 
 STEPS = ("rinse the rice", "simmer it", "fluff it")
@@ -106,11 +104,6 @@ def phi_trace(answer: Answer) -> tuple[str, ...] | None:
     return None if unanswered(answer, whole=False) else tuple(step.text for step in trace)
 
 
-def rollout(answer: Answer) -> tuple[str, ...]:
-    row = {"step": 1, "goal": "g", "history": [], "completion": answer.text, "reward": None}
-    return CompletionRecord.of_row(Path("records.jsonl"), 1, row).completion.steps
-
-
 class Reader(NamedTuple):
     """A reader, what it is to read, and what it is not to read."""
 
@@ -126,7 +119,6 @@ LISTS = {
     "prediction": predicted,
     "stream": streamed,
     "adapters, service": lambda answer: plan_steps(answer.text),
-    "watchdog": rollout,
 }
 READERS = {
     "verdict": Reader(judged, json.dumps(dict.fromkeys(CRITERIA, 4)), 24, json.dumps(dict.fromkeys(CRITERIA, 1))),
@@ -191,7 +183,7 @@ def test_an_answer_is_read(name: str, form: str) -> None:
 def test_what_is_no_answer_has_no_value(name: str, form: str) -> None:
     reader = READERS[name]
     found = MISSING[form](reader.right, reader.wrong)
-    if name in ("adapters, service", "watchdog"):  # they see the text alone
+    if name == "adapters, service":  # they see the text alone
         assert form.startswith("filtered") or reader.read(found) == reader.missing
     else:
         assert reader.read(found) == reader.missing
@@ -203,7 +195,7 @@ def test_a_cut_answer_is_no_value_or_a_list_of_whole_lines(name: str) -> None:
     reader = READERS[name]
     for end in range(1, len(reader.right)):
         found = reader.read(answer(reader.right[:end], "length"))
-        if isinstance(reader.value, tuple) and name not in ("adapters, service", "watchdog"):
+        if isinstance(reader.value, tuple) and name != "adapters, service":
             whole = reader.value[: reader.right[:end].count("\n")]
             assert found == whole
         elif not isinstance(reader.value, tuple):

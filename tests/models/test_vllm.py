@@ -39,13 +39,6 @@ def sampling(**kept: object) -> SamplingConfig:
     return SamplingConfig.model_validate({"temperature": 1.0, "max_tokens": 8, **kept})
 
 
-def test_greedy_is_what_the_local_engine_writes(tiny_model: Path) -> None:
-    with opened(tiny_model) as model:
-        assert texts_of(model, CHATS, 1, sampling(temperature=0)) == texts_of(
-            LocalEngine(tiny_model), CHATS, 1, sampling(temperature=0)
-        )
-
-
 def test_every_completion_has_a_seed_of_its_own(tiny_model: Path, vllm: type[fake_vllm.LLM]) -> None:
     with opened(tiny_model) as model:
         whole = texts_of(model, CHATS, 3, sampling(batch_size=64))

@@ -1,6 +1,5 @@
 """Two processes of one run against one: weights, records, resuming, and how an error of one ends both."""
 
-import json
 import os
 import subprocess
 import sys
@@ -190,22 +189,6 @@ def test_processes_that_differ_are_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ranks, "gathered", described)
     with pytest.raises(ConfigError, match=r"Process 2 on host-2 has examples f{16}, process 0 on .* has e{16}; copy"):
         ranks.require_agreement({"examples": "e" * 64, "model": "m"}, "copy them")
-
-
-@pytest.mark.slow
-def test_the_command_refuses_a_run_of_another_number_of_processes_once(
-    world_run: dict[str, Any], tmp_path: Path
-) -> None:
-    given = GRPOConfig(**world_run, output=tmp_path / "run").model_dump(exclude_defaults=True)
-    train(GRPOConfig(**given))
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
-    lines = [f"{name} = {json.dumps(value)}" for name, value in given.items()]
-    (tmp_path / "grpo.toml").write_text("\n".join(lines))
-    done = launch("-m", "recipe", "train", "grpo", tmp_path / "grpo.toml")
-    assert done.returncode == 1
-    told = [line for line in done.stderr.splitlines() if line.startswith("error:")]
-    assert len(told) == 1, done.stderr
-    assert "processes was 1, is 2" in told[0]
 
 
 def test_what_runs_in_one_process_or_whole_says_so(base_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,9 @@ def test_a_run_of_this_version_resumes_with_the_same_settings_only(config: SFTCo
     assert held_run("sft", config, config.output) is not None
     with pytest.raises(ConfigError, match="epochs was 3, is 4"):
         open_run("sft", config.model_copy(update={"epochs": 4}), config.output, {})
+    write_json(config.output / "run.json", read_json(config.output / "run.json") | {"processes": 2})
+    with pytest.raises(ConfigError, match="processes was 2, is 1"):
+        open_run("sft", config, config.output, {})
 
 
 def test_a_self_trained_reward_counts_by_what_it_holds_and_not_by_its_place(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import copy
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -141,29 +142,13 @@ def test_training_words_leaves_the_decoder_alone(world: World, painter: Painter,
     assert 0 <= word_accuracy(checkpoint, painter, vocabulary, "unseen", count=30) <= 1
 
 
-def train(
-    checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example], text_share: float
-) -> list[float]:
-    return align_decoder(
-        checkpoint,
-        world,
-        painter,
-        told,
-        Schedule(3, warmup=1, bf16=False),
-        rate=1e-3,
-        merger_rate=1e-4,
-        text_share=text_share,
-        batch=8,
-        seed=0,
-        advance=ignore,
-    )
-
-
 def test_alignment_trains_decoder_and_merger_and_freezes_the_tower(
     checkpoint: Checkpoint, world: World, painter: Painter, told: list[Example]
 ) -> None:
     before = weights(checkpoint.model)
-    losses = train(checkpoint, world, painter, told, text_share=0.0)
+    rates: dict[str, Any] = {"rate": 1e-3, "merger_rate": 1e-4, "text_share": 0.0, "batch": 8, "seed": 0}
+    schedule = Schedule(3, warmup=1, bf16=False)
+    losses = align_decoder(checkpoint, world, painter, told, schedule, **rates, advance=ignore)
     moved = changed(before, checkpoint.model)
     assert len(losses) == 3
     assert any(".visual.merger." in name for name in moved)
