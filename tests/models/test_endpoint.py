@@ -114,73 +114,63 @@ def test_concurrency_is_bounded_and_used() -> None:
     assert server.most == 3
 
 
-@pytest.mark.parametrize(
-    ("bad", "tries"),
-    [
-        (Reply(429, '{"error": {"message": "slow down"}}'), 2),
-        (Reply(500, "oops", "text/plain"), 2),
-        (Reply(503, "<html>bad gateway</html>", "text/html"), 2),
-        (HTML, 2),
-        (Reply(body=GOOD.body[:40]), 2),
-        (Reply(body=GOOD.body[:40], drop=True), 2),
-        (Reply(body='{"choices": []}'), 2),
-        (Reply(body='{"error": {"message": "overloaded"}}'), 2),
-        (Reply(body="[1]"), 2),
-        (Reply(body=""), 2),
-        (completion(None, finish=None), 2),
-        *((completion("1. Boil", finish=end), 2) for end in ("error", "abort", "network_error", "load")),
-        (Reply(body=BROKEN_OFF), 2),
-        (GOOD._replace(kind="text/plain"), 1),  # a completion all the same
-        (completion(None, finish="content_filter"), 1),  # an answer without text
-    ],
-    ids=str,
-)
-def test_what_passes_is_asked_again_and_only_the_answer_is_kept(tmp_path: Path, bad: Reply, tries: int) -> None:
-    def answer(body: dict[str, Any], before: int) -> Reply:
-        return bad if before == 0 else GOOD
-
-    with serving(answer) as server, opened(config(server.url), tmp_path) as engine:
-        [[first]] = texts_of(engine, CHATS[:1], 1, SAMPLING)
-        assert first in ("1. Boil water", "")
-        assert texts_of(engine, CHATS[:1], 1, SAMPLING) == [[first]]
-        assert len(server.requests) == tries
-        assert engine.ledger.to_json()["retries"] == tries - 1
-    assert len(list(tmp_path.rglob("*.json"))) == 1
-    assert not list(tmp_path.rglob("*.partial"))
-
-
 def wrong(status: int, **error: str) -> Reply:
     return Reply(status, json.dumps({"error": error}))
 
 
-LASTING: dict[str, tuple[Reply, type[RecipeError], int]] = {
-    "429: 'slow down'": (wrong(429, message="slow down"), ComputeError, 4),
-    "500: 'oops'": (Reply(500, "oops", "text/plain"), ComputeError, 4),
-    "connection failed": (Reply(body="{", drop=True), ComputeError, 4),
-    "no chat completion: '<html>": (HTML, ComputeError, 3),
-    'no chat completion: \'{"id"': (Reply(body=GOOD.body[:40]), ComputeError, 3),
-    "no chat completion": (Reply(body='{"choices": []}'), ComputeError, 3),
-    "'abort'": (completion("1. B", finish="abort"), ComputeError, 3),
-    "off: 'gone'": (Reply(body=BROKEN_OFF), ComputeError, 3),
-    "401: 'bad key'; check the key": (wrong(401, message="bad key"), InputError, 1),
-    "404: 'Not Found'; check": (Reply(404, '{"detail": "Not Found"}'), InputError, 1),
-    "400: 'too long'; shorten": (Reply(400, '{"message": "too long"}'), InputError, 1),
-    "429: 'no money'; check the account": (wrong(429, message="no money", code="insufficient_quota"), InputError, 1),
-}
-"""What the error says, the reply to every try, the kind of error, and the tries of four that are taken."""
+FAILURES: list[tuple[str, Reply, type[RecipeError], int]] = [
+    ("429: 'slow down'", wrong(429, message="slow down"), ComputeError, 4),
+    ("500: 'oops'", Reply(500, "oops", "text/plain"), ComputeError, 4),
+    ("503", Reply(503, "<html>bad gateway</html>", "text/html"), ComputeError, 4),
+    ("connection failed", Reply(body="{", drop=True), ComputeError, 4),
+    ("no chat completion: '<html>", HTML, ComputeError, 3),
+    ('no chat completion: \'{"id"', Reply(body=GOOD.body[:40]), ComputeError, 3),
+    ("no chat completion", Reply(body='{"choices": []}'), ComputeError, 3),
+    ("no chat completion: 'overloaded'", wrong(200, message="overloaded"), ComputeError, 3),
+    ("no chat completion: '[1]'", Reply(body="[1]"), ComputeError, 3),
+    ("no chat completion", Reply(body=""), ComputeError, 3),
+    ("no text", completion(None, finish=None), ComputeError, 3),
+    ("off: 'gone'", Reply(body=BROKEN_OFF), ComputeError, 3),
+    *(
+        (f"'{end}'", completion("1. Boil", finish=end), ComputeError, 3)
+        for end in ("error", "abort", "network_error", "load")
+    ),
+    ("401: 'bad key'; check the key", wrong(401, message="bad key"), InputError, 1),
+    ("404: 'Not Found'; check", Reply(404, '{"detail": "Not Found"}'), InputError, 1),
+    ("400: 'too long'; shorten", Reply(400, '{"message": "too long"}'), InputError, 1),
+    ("429: 'no money'; check the account", wrong(429, message="no money", code="insufficient_quota"), InputError, 1),
+]
+"""What the error says, the reply, the kind of error where it lasts, and how many of four tries are taken then."""
 
 
-@pytest.mark.parametrize("said", LASTING)
-def test_what_lasts_is_one_error_that_names_address_and_remedy(tmp_path: Path, said: str) -> None:
-    reply, error, tries = LASTING[said]
-    with engine_asking(lambda body, before: reply, tmp_path, tries=4) as (server, engine):
-        with pytest.raises(error, match=re.escape(said)) as raised:
+@pytest.mark.parametrize(("said", "bad", "kind", "tries"), FAILURES, ids=str)
+def test_what_passes_is_asked_again_and_what_lasts_is_one_error(
+    tmp_path: Path, said: str, bad: Reply, kind: type[RecipeError], tries: int
+) -> None:
+    with engine_asking(lambda body, before: bad, tmp_path, tries=4) as (server, engine):
+        with pytest.raises(kind, match=re.escape(said)) as raised:
             texts_of(engine, CHATS[:1], 1, SAMPLING)
         assert str(raised.value).startswith(server.url)
         assert str(raised.value).endswith(".")
         assert "\n" not in str(raised.value)
         assert len(server.requests) == tries
     assert not list(tmp_path.rglob("*.json"))
+    if tries > 1:
+        with engine_asking(lambda body, before: GOOD if before else bad, tmp_path) as (server, engine):
+            for _ in range(2):
+                assert texts_of(engine, CHATS[:1], 1, SAMPLING) == [["1. Boil water"]]
+            assert len(server.requests) == 2
+            assert engine.ledger.to_json()["retries"] == 1
+        assert len(list(tmp_path.rglob("*.json"))) == 1
+    assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("odd", [GOOD._replace(kind="text/plain"), completion(None, finish="content_filter")])
+def test_an_odd_answer_is_an_answer(tmp_path: Path, odd: Reply) -> None:
+    with engine_asking(lambda body, before: odd, tmp_path) as (server, engine):
+        for _ in range(2):
+            assert texts_of(engine, CHATS[:1], 1, SAMPLING) in ([["1. Boil water"]], [[""]])
+        assert len(server.requests) == 1
 
 
 def test_a_slow_endpoint_times_out() -> None:

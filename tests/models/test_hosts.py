@@ -381,16 +381,16 @@ OVERFLOWS = [
 @pytest.mark.parametrize("status", [400, 200, 500])
 def test_a_chat_that_is_too_long_is_refused_alone(body: Any, status: int) -> None:
     overflow = Reply(status, json.dumps(body))
-    replies = [completion(PLAN), overflow, completion(PLAN), *[overflow] * 2]
+    replies = [overflow, *[completion(PLAN)] * 2, *[overflow] * 2]  # nothing was answered before that tells the fault
     with engine_asking(lambda _, before: replies[before], concurrency=1, tries=1) as (server, model):
         if status == 500 and not re.search("context.size", str(body), re.IGNORECASE):  # which may have any status
             with pytest.raises(RecipeError):
                 model.outcomes(CHATS, 1, SAMPLING)
             return
         found = model.outcomes(CHATS, 1, SAMPLING)
-        assert [type(one) for [one] in found] == [Answer, Refusal, Answer]
+        assert [type(one) for [one] in found] == [Refusal, Answer, Answer]
         assert len(server.requests) == 3
-        [(_, last)] = model.stream_all([ModelRequest(CHATS[1], SAMPLING)])
+        [(_, last)] = model.stream_all([ModelRequest(CHATS[0], SAMPLING)])
         assert isinstance(last, Refusal)
 
 
