@@ -27,7 +27,7 @@ try:
         TopPLogitsWarper,
     )
 
-    from recipe.models.vision import Patches, mrope_positions
+    from recipe.models.vision import Patches, clip_batches, mrope_positions
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
 
@@ -45,9 +45,6 @@ SHARED_HEAD = 64
 """The same first tokens of all prompts are read once where they are at least so many, as with a worked example."""
 _NONE = -100
 """Label of tokens that the loss ignores."""
-
-_PATCHES = 1 << 14
-"""Clips are encoded together up to so many patches: activations of the visual tower would fill the memory."""
 
 LOGITS_AT_ONCE = 1 << 26
 """Logits of a likelihood that are held at once on a processor: 256 MB in float32, and three times as much in copies."""
@@ -369,15 +366,7 @@ def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> tor
     """Inputs of the decoder [rows, positions, width]: words, and in place of video tokens the rows' clips."""
     words = model.get_input_embeddings()(tokens)
     encoded: dict[Patches, torch.Tensor] = {}
-    batches: list[list[Patches]] = []
-    size = 0
-    for clip in dict.fromkeys(clip for clip in clips if clip is not None):
-        if not batches or size + len(clip.pixels) > _PATCHES:
-            batches.append([])
-            size = 0
-        batches[-1].append(clip)
-        size += len(clip.pixels)
-    for batch in batches:
+    for batch in clip_batches(clip for clip in clips if clip is not None):
         pixels = torch.cat([clip.pixels for clip in batch]).to(model.device)
         grids = torch.tensor([clip.grid for clip in batch], device=model.device)
         encoded.update(zip(batch, model.get_video_features(pixels, grids).pooler_output, strict=True))

@@ -13,14 +13,11 @@ from transformers import PreTrainedModel
 from transformers.vision_utils import get_vision_window_index
 from trl import SFTTrainer
 
-from recipe.models.vision import Patches, mrope_positions
+from recipe.models.vision import Patches, clip_batches, mrope_positions
 from recipe.training.loop import SilentTrainer
 from recipe.training.policy import MERGER, RollOuts, trained_in_float32
 from recipe.training.video.data import BANNED_TOKENS, VideoPrompt, VideoPrompts
 from recipe.types import Example
-
-_PATCHES = 1 << 14
-"""Clips are encoded together up to so many patches."""
 
 
 class FrozenTower:
@@ -40,18 +37,10 @@ class FrozenTower:
     def tokens(self, clips: Sequence[Patches]) -> list[torch.Tensor]:
         """The tokens [n, width] of each clip as the merger makes them, with its gradient; equal clips share theirs."""
         distinct = list(dict.fromkeys(clips))
-        # Those that were not encoded yet, [patches, hidden] each, in batches of so many patches.
-        batches: list[list[Patches]] = []
-        patches = _PATCHES  # full, so that the first clip begins a batch
-        for clip in (clip for clip in distinct if clip not in self._encoded):
-            patches += len(clip.pixels)
-            if patches > _PATCHES:
-                batches.append([])
-                patches = len(clip.pixels)
-            batches[-1].append(clip)
         visual = self._visual
         device, dtype = visual.device, visual.dtype
-        for batch in batches:
+        # Those that were not encoded yet, [patches, hidden] each.
+        for batch in clip_batches(clip for clip in distinct if clip not in self._encoded):
             pixels = torch.cat([clip.pixels for clip in batch]).to(device, dtype)
             grids = torch.tensor([clip.grid for clip in batch], device=device)
             with torch.no_grad():
