@@ -320,6 +320,7 @@ BODIES: dict[str, tuple[Any, tuple[str, ...]]] = {
     ),
     "NestJS": ({"statusCode": 400, "error": "Bad Request", "message": [LONG, "b"]}, ("Bad Request", LONG, "; b")),
     "errors": ({"errors": [{"message": LONG}, {"message": "b"}]}, (LONG, "; b")),
+    "lines": ({"error": {"message": f"two\n lines, {LONG}"}}, (f"two lines, {LONG}",)),
     "text": (LONG, (LONG,)),
 }
 
