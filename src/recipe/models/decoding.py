@@ -6,7 +6,7 @@ clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ try:
         TopPLogitsWarper,
     )
 
-    from recipe.models.vision import Patches, clip_batches, mrope_positions
+    from recipe.models.vision import Patches, mrope_positions
 except ModuleNotFoundError as error:
     raise MissingExtra("a language model", "encoder") from error
 
@@ -45,6 +45,9 @@ SHARED_HEAD = 64
 """The same first tokens of all prompts are read once where they are at least so many, as with a worked example."""
 _NONE = -100
 """Label of tokens that the loss ignores."""
+
+_PATCHES = 1 << 14
+"""Patches that are encoded together at most: activations of the visual tower would fill the memory."""
 
 LOGITS_AT_ONCE = 1 << 26
 """Logits of a likelihood that are held at once on a processor: 256 MB in float32, and three times as much in copies."""
@@ -360,6 +363,19 @@ def common_head(prompts: Sequence[Sequence[int]]) -> int:
     # What the first and the last prompt in order begin with, all begin with.
     least, most, longest = min(map(list, prompts)), max(map(list, prompts)), min(map(len, prompts)) - 1
     return next((at for at in range(longest) if least[at] != most[at]), longest)
+
+
+def clip_batches(clips: Iterable[Patches]) -> list[list[Patches]]:
+    """The different clips in batches that are encoded together, each with at least one."""
+    batches: list[list[Patches]] = []
+    held = 0
+    for clip in dict.fromkeys(clips):
+        if not batches or held + len(clip.pixels) > _PATCHES:
+            batches.append([])
+            held = 0
+        batches[-1].append(clip)
+        held += len(clip.pixels)
+    return batches
 
 
 def _embedded(model: PreTrainedModel, tokens: torch.Tensor, clips: Clips) -> torch.Tensor:

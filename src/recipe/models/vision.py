@@ -5,7 +5,7 @@ files. It takes frames that are chosen before (`recipe.config.FrameConfig`), and
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,6 @@ _FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocess
 _SHORT = 256
 """Windows of more patches are left to the kernel of transformers, which does not hold the weights of all at once."""
 _IMAGE_BOUNDS = ("min_pixels", "max_pixels", "size")
-_AT_ONCE = 1 << 14
-"""Patches that are encoded together at most: activations of the visual tower would fill the memory."""
 _RATIO = 200
 """A frame may be this many times as long as it is wide."""
 
@@ -255,19 +253,6 @@ def smart_resize(height: int, width: int, factor: int, min_pixels: int, max_pixe
         grow = math.sqrt(min_pixels / (height * width))
         high, wide = math.ceil(height * grow / factor) * factor, math.ceil(width * grow / factor) * factor
     return high, wide
-
-
-def clip_batches(clips: Iterable[Patches]) -> list[list[Patches]]:
-    """The different clips in batches that are encoded together, each with at least one."""
-    batches: list[list[Patches]] = []
-    held = 0
-    for clip in dict.fromkeys(clips):
-        if not batches or held + len(clip.pixels) > _AT_ONCE:
-            batches.append([])
-            held = 0
-        batches[-1].append(clip)
-        held += len(clip.pixels)
-    return batches
 
 
 def mrope_positions(

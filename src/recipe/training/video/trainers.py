@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 from transformers.vision_utils import get_vision_window_index
 from trl import SFTTrainer
 
-from recipe.models.vision import Patches, clip_batches, mrope_positions
+from recipe.models.decoding import clip_batches
+from recipe.models.vision import Patches, mrope_positions
 from recipe.training.loop import SilentTrainer
 from recipe.training.policy import MERGER, RollOuts, trained_in_float32
 from recipe.training.video.data import BANNED_TOKENS, VideoPrompt, VideoPrompts
