@@ -53,6 +53,8 @@ def test_settings_reach_the_trainer(config: GRPOConfig) -> None:
     assert (args.temperature, args.top_p, args.top_k) == (0.7, 1.0, 0)
     assert args.optim == "adamw_torch_fused"
     assert args.report_to == []
+    other = trl_arguments(plain.model_copy(update={"loss": "dr_grpo"}), open_run("grpo", plain, config.output, {}))
+    assert (other.loss_type, other.scale_rewards) == ("dr_grpo", "none")
     assert plain.lora.model_dump() == {
         "rank": 16, "alpha": 32, "dropout": 0.05, "target_modules": ("q_proj", "v_proj"),
     }  # fmt: skip
@@ -273,9 +275,3 @@ def test_prompts_come_round_before_any_returns(config: GRPOConfig, examples: lis
     assert len(order) == 24
     assert {e.example_id for e in order[:12]} == {e.example_id for e in order[12:]} == {e.example_id for e in examples}
     assert order[:12] != order[12:]
-
-
-def test_dr_grpo_neither_scales_rewards_nor_averages_within_completions(config: GRPOConfig) -> None:
-    config = config.model_copy(update={"loss": "dr_grpo"})
-    arguments = trl_arguments(config, open_run("grpo", config, config.output, {}))
-    assert (arguments.loss_type, arguments.scale_rewards) == ("dr_grpo", "none")

