@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import math
-import threading
+import multiprocessing
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -15,7 +16,6 @@ from prompt_scorer import PromptScorer, trainer_reward
 
 from recipe.errors import BudgetSpent, ComputeError, ConfigError, MissingExtra, ServiceUnavailable
 from recipe.plan_text import plan_steps
-from recipe.reward.batcher import ThreadBatcher
 from recipe.reward.trainers.openrlhf import response_text
 from recipe.reward.trainers.source import RewardSource, Row, text_of
 from recipe.reward.trainers.trl import alignment_reward
@@ -75,6 +75,7 @@ def test_an_error_of_the_run_ends_it_and_is_the_failure_of_no_plan(error: BaseEx
     if isinstance(error, Exception):  # Ctrl-C reaches the main thread only
         with pytest.raises(type(error)):
             source.score_each(rows)
+        assert source.score_each(rows[:1])[0].total == 1, "of its batch and of no later one"
     assert source.failures == 0
 
 
@@ -116,24 +117,22 @@ def test_samples_that_are_awaited_together_are_scored_together() -> None:
     assert len(scorer.calls) == 2
 
 
-def test_who_has_given_up_is_not_computed_for() -> None:
-    computed: list[int] = []
-    begun, go_on = threading.Event(), threading.Event()
+def _scored(origin: RewardSource) -> None:
+    try:
+        rewards = [origin.score_each([Row("tea", (), "- a\n" * number)])[0].total for number in (5, 6, 7)]
+        os._exit(0 if rewards == [5, 6, 7] else 1)
+    finally:
+        os._exit(2)
 
-    def compute(items: Sequence[int]) -> Sequence[int]:
-        computed.extend(items)
-        begun.set()
-        assert go_on.wait(300)
-        return items
 
-    batcher: ThreadBatcher[int, int] = ThreadBatcher(compute, window=0.0, largest=2)
-    first = batcher.submit([1])
-    assert begun.wait(300)
-    late = [batcher.submit([number]) for number in (2, 3, 4, 5)]
-    assert late[1].cancel()
-    go_on.set()
-    assert [first.result(), *(future.result() for future in (late[0], *late[2:]))] == [[1], [2], [4], [5]]
-    assert computed == [1, 2, 4, 5]
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_process_computes_with_a_thread_of_its_own() -> None:
+    origin = RewardSource(StepCounter(), window=0.0)
+    assert origin.score_each([Row("tea", (), "- a")])[0].total == 1
+    child = multiprocessing.get_context("fork").Process(target=_scored, args=(origin,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_trl_logs_every_part_over_the_rows_that_have_it() -> None:

@@ -133,7 +133,10 @@ def test_whatever_is_asked_each_request_gets_its_own_rewards_within_the_limits_o
         expected = [[value(group.goal, group.history, plan) for plan in group.plans] for group in own]
         assert [[reward.total for reward in part] for part in rewards] == expected
     for batch in scorer.batches:
-        assert sum(len(group.plans) for group in batch) <= limit
+        plans = [plan for group in batch for plan in group.plans]
+        assert len(plans) <= limit
+        # Each plan counts for 40 characters at least, and one that is too long by itself is a batch of its own.
+        assert sum(max(40, sum(map(len, plan))) for plan in plans) <= characters or len(plans) == 1
         assert len(batch) == len({(group.goal, group.history) for group in batch})
 
 
@@ -164,6 +167,24 @@ def test_a_client_that_fills_its_part_of_the_queue_leaves_room_for_others() -> N
     assert (beyond, too_long, never) == ("queue_full", "queue_full", "too_long")
     assert all(isinstance(reward, float) for reward in own)
     assert [code for code in others if isinstance(code, str)] == ["queue_full"] * 7, "four clients' shares are all"
+
+
+def test_clients_take_turns_by_weight() -> None:
+    scorer = Scorer()
+
+    async def run() -> None:
+        async with held_up(scorer, batch=2) as batcher:
+            plans = {"many": [(str(n),) for n in range(10)], "few": [("20",), ("21",)]}
+            asked = [
+                asyncio.ensure_future(batcher.rewards([PromptGroup(client, (), own)], _here, client))
+                for client, own in plans.items()
+            ]
+            await asyncio.sleep(0)
+            scorer.gate.set()
+            await asyncio.gather(*asked)
+
+    asyncio.run(run())
+    assert "few" in {group.goal for batch in scorer.batches[1:3] for group in batch}
 
 
 def test_a_request_whose_time_is_up_in_the_middle_is_scored_no_further(clock: Clock) -> None:

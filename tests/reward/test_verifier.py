@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,6 +139,31 @@ def test_unusable_steps_are_refused(corpus: Any) -> None:
         Verifier(corpus).score(history="boil the water", continuations=PLANS, goal="make tea")
     with pytest.raises(InputError, match="step is empty"):
         Verifier(corpus).score(history=HISTORY, continuations=[["pour", " "]], goal="make tea")
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [OSError("connection refused"), np.full((2, 128), np.nan, np.float32), np.ones((1, 128), np.float32)],
+    ids=["error", "NaN", "too few"],
+)
+def test_a_failing_encoder_is_an_error_and_leaves_nothing_behind(corpus: Any, gives: Any) -> None:
+    def failing(texts: list[str]) -> Any:
+        if isinstance(gives, Exception):
+            raise gives
+        return gives
+
+    verifier, encode = Verifier(corpus), corpus.encoder.encode
+    corpus.encoder.encode = failing
+    with pytest.raises(ComputeError, match="encoder"):
+        verifier.embed(["boil", "pour"])
+    corpus.encoder.encode = encode
+    assert np.array_equal(verifier.embed(["boil", "pour"]), HashEncoder(128).encode(["boil", "pour"]))
+
+
+def test_more_steps_than_are_kept_are_embedded_all_the_same(corpus: Any) -> None:
+    corpus.encoder = SimpleNamespace(encode=lambda texts: np.array([[len(text)] for text in texts], np.float32))
+    texts = ["a", *(f"step {n}" for n in range(33_000))]
+    assert Verifier(corpus).embed(texts)[:, 0].tolist() == list(map(len, texts))
 
 
 def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> None:
