@@ -50,12 +50,6 @@ def encoder_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HashEncoder, "encode", failing)
 
 
-@pytest.fixture
-def fresh_sources(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trainers open what they score with anew."""
-    monkeypatch.setattr("recipe.reward.trainers.source._opened", {})
-
-
 class MemoryCorpus:
     def __init__(self, talks: dict[str, list[str]]) -> None:
         self.encoder = CountingEncoder()

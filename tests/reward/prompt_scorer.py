@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from pydantic import TypeAdapter
 
 from recipe.reward.scorer import PromptGroup, Scorer
@@ -15,6 +16,24 @@ from recipe.reward.trainers.source import RewardSource, Row, read_rows
 from recipe.types import Reward
 
 rewards_of_rows = TypeAdapter(list[Reward]).validate_python
+
+
+def r0_of(encode: Callable[..., Any], mean: Any, goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
+    """R0 of one plan, spelt out from its equation (docs/audit.md): near the goal and the history, and new."""
+
+    def centred(text: str) -> Any:
+        vector = encode([text])[0] - mean
+        return vector / max(np.linalg.norm(vector), 1e-12)
+
+    done, total = [centred(step) for step in history], 0.0
+    for x in map(centred, plan):
+        topic = [x @ centred(goal)] if goal.strip() else []
+        topic += [np.mean([x @ own for own in done[: len(history)]])] if history else []
+        closest = max((x @ own for own in done), default=-1.0)
+        new = 1 - np.clip((closest - 0.5) / 0.5, 0, 1)
+        total += new * max(np.mean(topic), 0.0) if topic else 0.0
+        done.append(x)
+    return float(total / np.sqrt(max(len(plan), 1)))
 
 
 class PromptScorer:

@@ -41,11 +41,12 @@ def theirs(module: str) -> Any:
 
 
 @pytest.fixture
-def verifier(talks_folder: Path, encoder_fails: None, fresh_sources: None, monkeypatch: pytest.MonkeyPatch) -> Verifier:
+def verifier(talks_folder: Path, encoder_fails: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verifier:
     """The verifier that the environment names, whose encoder fails on one word."""
     monkeypatch.setenv("RECIPE_CORPUS", str(talks_folder))
     monkeypatch.delenv("RECIPE_SERVICE", raising=False)
-    monkeypatch.delenv("RECIPE_REWARD_CONFIG", raising=False)
+    (tmp_path / "defaults.toml").touch()  # a name that no other test has
+    monkeypatch.setenv("RECIPE_REWARD_CONFIG", str(tmp_path / "defaults.toml"))
     return Verifier(Corpus.open(talks_folder))
 
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 import typer
+from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
-from recipe.audit.classes import CORRUPTIONS
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig, SamplingConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import SamplingConfig
 from recipe.data.examples import read_examples
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError
@@ -39,8 +38,7 @@ def corpus_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for goal, steps in TASKS.items()
         for n in range(4)
     ]
-    folder = tmp_path_factory.mktemp("audit") / "corpus"
-    return build_corpus(told, folder, CorpusConfig(encoder=EncoderConfig(name="hash:64")))
+    return built_corpus(tmp_path_factory.mktemp("audit") / "corpus", told).folder
 
 
 def rewards_of(output: str) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def test_json_maps_each_verifier_and_control_to_what_was_found(corpus_folder: Pa
     found = rewards_of(recipe(*asked, "--skip-attack", "--json"))
     assert list(found) == ["paper", "paper:full", "length", "relevance"]
     for one in found.values():
-        assert list(one["classes"]) == list(CORRUPTIONS)
+        assert list(one["classes"]) == list(found["length"]["classes"])
         assert one["mean"]["mean"] == pytest.approx(sum(c["mean"] for c in one["classes"].values()) / 27)
         assert all(c["reason"] or c["low"] <= c["mean"] <= c["high"] for c in one["classes"].values())
         assert [point["steps"] for point in one["filler_curve"]] == [0, 1, 2, 4, 8, 16]
@@ -116,7 +114,7 @@ def test_files_hold_the_audit_its_page_and_its_plots(corpus_folder: Path, tasks:
     assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == written
     assert " ".join(record["answer"].split()[:4]) in " ".join(shown.split())
-    for word in ("paper", "length", "relevance", *CORRUPTIONS):
+    for word in ("paper", "length", "relevance", *record["rewards"][0]["classes"]):
         assert word in shown
     assert record["answer"] in (folder / "audit.html").read_text()
 
@@ -147,15 +145,17 @@ def test_prompts_are_planned_for_elsewhere_and_their_samples_are_audited(
     assert "5 prompts in " in recipe(*asked, "--prompts-output", prompts)
     examples = read_examples(prompts)
     write_predictions(samples, [Prediction(one.example_id, ("wait",), n) for one in examples for n in range(2)])
-    found = rewards_of(recipe(*asked, "--samples", samples, "--samples", f"again={samples}", "--skip-attack", "--json"))
-    assert list(found["paper"]["samples"]) == ["lm", "again"]
-    assert found["paper"]["samples"]["lm"] == found["paper"]["samples"]["again"]
-    assert found["paper"]["samples"]["lm"]["samples"] == 10
-    assert found["paper"]["samples"]["lm"]["true_wins"]["observations"] == 5
+    truth = tmp_path / "truth.jsonl"
+    write_predictions(truth, [Prediction(one.example_id, one.continuation) for one in examples])
+    systems = (word for file in (samples, f"again={samples}", truth) for word in ("--samples", file))
+    found = rewards_of(recipe(*asked, *systems, "--skip-attack", "--json"))
+    lm, again, true = found["paper"]["samples"].values()
+    assert list(found["paper"]["samples"]) == ["lm", "again", "truth"]
+    assert lm == again
+    assert (lm["samples"], lm["true_wins"]["observations"], true["true_wins"]["mean"]) == (10, 5, 0.5)
     assert found["paper"]["best_of"] is None
-    write_predictions(samples, [Prediction("home/brew tea 0/2", ("wait",))])
-    with pytest.raises(InputError, match="no sample of 'lm' is for an audited prompt"):
-        recipe(*asked, "--samples", samples, "--skip-attack")
+    with pytest.raises(InputError, match="'lm' are given twice"):
+        recipe(*asked, "--samples", samples, "--samples", f"lm={samples}", "--skip-attack")
 
 
 @pytest.mark.thorough

@@ -7,18 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from prompt_scorer import PromptScorer
+from prompt_scorer import PromptScorer, r0_of
 
-from recipe.audit.attack import greedy_plans, mixed_vocabulary, spread
-from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure, measure_coverage
-from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.score import PADDED, LengthScorer, NamedScorer, controls, corpus_coverage, score_prompts
-from recipe.audit.shares import prompt_means
+from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure
+from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, build_prompts, select
+from recipe.audit.score import PADDED, LengthScorer, NamedScorer, controls, score_prompts
 from recipe.errors import ComputeError, InputError
-from recipe.reward.baselines import centred
-from recipe.reward.baselines import relevance as exact_relevance
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.types import Procedure, Reward, Step
 
@@ -84,23 +78,6 @@ class ByLength:
         return [[reward(self.pay(len(plan)), len(plan)) for plan in group.plans] for group in groups]
 
 
-class Memory:
-    """A corpus of narrations that are the procedures themselves, or talk of something else."""
-
-    def __init__(self, corpus: Any, talks: dict[str, list[str]]) -> None:
-        self._memory = type(corpus)(talks)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._memory, name)
-
-    def __len__(self) -> int:
-        return len(self._memory)
-
-    @property
-    def offsets(self) -> Any:
-        return np.cumsum([0, *(len(one.segments) for one in self._memory.narrations)])
-
-
 @pytest.fixture
 def prompts(corpus: Any) -> list[AuditPrompt]:
     return build_prompts(select(PROCEDURES), corpus.encoder.encode)
@@ -140,9 +117,8 @@ def test_relevance_is_a_control_that_reads_no_corpus(prompts: list[AuditPrompt],
     steps = sorted({step for one in prompts for step in (*one.history, *one.true)})
     mean = corpus.encoder.encode(steps).mean(axis=0)
     one = prompts[3]
-    goal, history, plan = (centred(corpus.encoder.encode(texts), mean) for texts in ([one.goal], one.history, one.true))
     [[found]] = score_or_raise(relevance.scorer, [PromptGroup(one.goal, one.history, [one.true])])
-    assert found.total == pytest.approx(exact_relevance(goal[0], history, plan))
+    assert found.total == pytest.approx(r0_of(corpus.encoder.encode, mean, one.goal, one.history, one.true), abs=1e-6)
 
 
 def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None:
@@ -160,15 +136,6 @@ def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None
         measured(Failing(), [prompt for prompt in prompts if prompt.goal == "brew tea"])
 
 
-@given(st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, math.nan]), min_size=4, max_size=4), min_size=1, max_size=9))
-def test_prompt_means_average_to_the_mean_over_classes(rows: list[list[float]]) -> None:
-    table = np.array(rows)
-    columns = [column[np.isfinite(column)] for column in table.T]
-    known = [column.mean() for column in columns if column.size]
-    if known:
-        assert prompt_means(table).mean() == pytest.approx(np.mean(known))
-
-
 def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[AuditPrompt]) -> None:
     scored = score_prompts(NamedScorer("short", ByLength(lambda steps: -2.0 * steps)), prompts).prompts
     assert length_correlation(scored) == pytest.approx(-1.0)
@@ -177,68 +144,41 @@ def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[Aud
     assert length_correlation(score_prompts(NamedScorer("flat", ByLength(lambda _: 1.0)), prompts).prompts) is None
 
 
-def test_the_attack_on_a_reward_that_knows_ends_with_the_truth(prompts: list[AuditPrompt]) -> None:
-    for prompt, found in zip(prompts, greedy_plans(Knowing(), prompts), strict=True):
-        assert found.steps == prompt.true
-        assert set(found.kinds) == {"true"}
-        assert found.reward == found.true_reward
-        assert len(set(found.steps)) == len(found.steps)
-
-
-def test_the_attack_crosses_what_is_flat_for_two_steps(prompts: list[AuditPrompt]) -> None:
-    [third] = greedy_plans(ByLength(lambda steps: steps // 3), prompts[:1])
-    [fourth] = greedy_plans(ByLength(lambda steps: steps // 4), prompts[:1])
-    assert len(third.steps) == 3 * len(prompts[0].true)
-    assert fourth.steps == ()
-
-
-def test_the_attack_on_many_prompts_is_that_on_each_and_leaves_out_what_fails(prompts: list[AuditPrompt]) -> None:
-    done: list[int] = []
-    together = greedy_plans(Failing(), prompts, done.append)
-    assert together == [found for prompt in prompts for found in greedy_plans(Failing(), [prompt])]
-    assert {one.prompt.goal for one in together} == GOALS.keys() - {"brew tea", "bake bread"}
-    assert sum(done) == len(prompts)
-
-
-def test_the_vocabulary_tells_where_a_step_comes_from(prompts: list[AuditPrompt]) -> None:
-    for prompt in prompts:
-        kinds = mixed_vocabulary(prompt)
-        assert {step for step, kind in kinds.items() if kind == "true"} == set(prompt.true)
-        assert {step for step, kind in kinds.items() if kind == "history"} == set(prompt.history)
-        assert {step for step, kind in kinds.items() if kind == "other goal"} == set(prompt.variants["offgoal"])
-        assert sum(kind == "filler" for kind in kinds.values()) == 8
-    assert spread(prompts, 4) == prompts[::4]
-    assert spread(prompts, 99) == prompts
-
-
 def test_a_corpus_of_the_procedures_covers_them_and_one_of_single_steps_does_not(corpus: Any) -> None:
     talk = {f"talk {n}": [f"thing {n} {m}" for m in range(5)] for n in range(24)}
     known = talk | {f"told {goal}": steps for goal, steps in GOALS.items()}
     steps = sorted(step for steps in GOALS.values() for step in steps)
     scattered = talk | {f"said {n}": [step, f"more of {n}"] for n, step in enumerate(steps)}
-    selection = select(PROCEDURES)
-    covered, alike = (
-        measure_coverage(corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode))
-        for talks in (known, scattered)
-    )
-    assert covered is not None
-    assert alike is not None
+    covered, alike = (coverage_of(type(corpus)(talks)).coverage for talks in (known, scattered))
     assert covered.wins.mean > 0.85
     assert 0.25 < alike.wins.mean < 0.75
 
 
+def coverage_of(corpus: Any, procedures: Sequence[Procedure] = PROCEDURES) -> Any:
+    """An audit of the number of steps alone, for what it says of the corpus."""
+    scorers = [NamedScorer("it", LengthScorer())]
+    return audit_rewards(scorers, corpus, procedures, corpus.encoder.encode, Extent(attacked=0))
+
+
 def test_coverage_says_where_it_cannot_tell(corpus: Any) -> None:
-    selection = select(PROCEDURES[:2])
-    with pytest.raises(ComputeError, match="a corpus of 5 narrations is too small"):
-        corpus_coverage(corpus, selection, corpus.encoder.encode)
+    same = [replace(PROCEDURES[n % 2], video_id=f"{n}") for n in range(5)]
     talks = {f"talk {n}": [f"thing {n} {m}" for m in range(5)] for n in range(9)}
-    assert corpus_coverage(Memory(corpus, talks), selection, corpus.encoder.encode) == []
+    for chosen, reason in ((corpus, "a corpus of 5 narrations"), (type(corpus)(talks), "every source has one goal")):
+        one_goal = coverage_of(chosen, same)
+        assert one_goal.coverage is None
+        assert one_goal.answer.startswith(f"Whether the corpus covers these tasks is not known: {reason}")
+    [caution, *_] = one_goal.findings
+    assert caution.endswith(
+        "for any procedure, and are left out of the mean: offgoal, related, near_ordered, too_long."
+    )
+    assert one_goal.rewards[0].classes.keys().isdisjoint({"true", "offgoal", "related", "near_ordered", "too_long"})
+    assert one_goal.rewards[0].attack is None
 
 
 def audited(corpus: Any, given: Sequence[NamedScorer] = (), **scorers: Any) -> Any:
     chosen = [*given, *(NamedScorer(name, scorer) for name, scorer in scorers.items())]
     talks = {f"told {goal}": steps for goal, steps in GOALS.items()} | {"brew tea 1": GOALS["brew tea"]}
-    return audit_rewards(chosen, Memory(corpus, talks), PROCEDURES, corpus.encoder.encode, Extent(attacked=3))
+    return audit_rewards(chosen, type(corpus)(talks), PROCEDURES, corpus.encoder.encode, Extent(attacked=3))
 
 
 def test_an_audit_holds_the_verifiers_and_both_controls(corpus: Any) -> None:
@@ -262,20 +202,16 @@ def test_an_audit_holds_the_verifiers_and_both_controls(corpus: Any) -> None:
     assert len(knowing.mean_by_coverage) == 3
 
 
-@pytest.mark.parametrize(("given", "told"), [(0, 0), (1, 0), (4, 0), (5, 1), (8, 4), (8, 7), (8, 8), (5, 0), (8, 3)])
+@pytest.mark.parametrize(("given", "told"), [(0, 0), (4, 0), (5, 1), (8, 8), (5, 0), (8, 3)])
 def test_too_few_procedures_are_no_table(corpus: Any, given: int, told: int) -> None:
     procedures = [replace(PROCEDURES[n % len(PROCEDURES)], video_id=f"video {n}") for n in range(given)]
     talks = {f"video {n}": ["stir it", "wait"] for n in range(told)} | {f"talk {n}": ["so", "well"] for n in range(9)}
 
-    def audit() -> Any:
-        scorers = [NamedScorer("it", LengthScorer())]
-        return audit_rewards(scorers, Memory(corpus, talks), procedures, corpus.encoder.encode, Extent(attacked=0))
-
     if given - told >= 5:
-        assert audit().procedures == {"home": given - told}
+        assert coverage_of(type(corpus)(talks), procedures).procedures == {"home": given - told}
         return
     with pytest.raises(InputError, match=rf"{given - told} of {given} procedures.* give 5") as raised:
-        audit()
+        coverage_of(type(corpus)(talks), procedures)
     assert ("--exclude" in str(raised.value)) == (told > 0)
 
 
@@ -285,13 +221,3 @@ def test_what_cannot_be_audited_is_told_in_one_sentence(corpus: Any) -> None:
         audit_rewards([], corpus, [Procedure("home", "v", "tea", (Step("wait"),))], encode)
     with pytest.raises(InputError, match="'length' is audited twice, or is a control's name"):
         audit_rewards([NamedScorer("length", LengthScorer())], corpus, PROCEDURES, encode)
-    same = [replace(PROCEDURES[n % 2], video_id=f"{n}") for n in range(5)]
-    one_goal = audit_rewards([NamedScorer("it", Knowing())], corpus, same, encode, Extent(attacked=0))
-    assert one_goal.answer.startswith("Whether the corpus covers these tasks is not known: a corpus of 5 narrations")
-    [caution, *_] = one_goal.findings
-    assert caution.endswith(
-        "for any procedure, and are left out of the mean: offgoal, related, near_ordered, too_long."
-    )
-    assert one_goal.rewards[0].classes.keys().isdisjoint({"offgoal", "related", "near_ordered", "too_long"})
-    assert one_goal.rewards[0].attack is None
-    assert TRUE not in one_goal.rewards[0].classes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prompt_scorer import rewards_of_rows
+from prompt_scorer import r0_of, rewards_of_rows
 
 from recipe.artifacts import to_json
 from recipe.config import RewardConfig
@@ -16,10 +16,8 @@ from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain, in_words, parts
 from recipe.explain.page import render_page
 from recipe.explain.records import Links
-from recipe.reward.baselines import LONGEST, centred, relevance
 from recipe.reward.scorer import PromptGroup, outcomes_of
 from recipe.reward.verifier import Verifier
-from recipe.types import Narration
 from recipe.world.load import load_world
 
 GOAL, HISTORY = "make tea", ("boil some water",)
@@ -36,17 +34,10 @@ class Nothing:
     def __len__(self) -> int:
         return 0
 
-    def narration(self, index: int) -> Narration:
-        raise AssertionError("a control reads no narration")
+    def refuse(self, *_: Any) -> Any:
+        raise AssertionError("a control reads no narration and searches for none")
 
-    def embeddings(self, index: int) -> Any:
-        raise AssertionError("a control reads no narration")
-
-    def similarities(self, narrations: Any, steps: Any) -> Any:
-        raise AssertionError("a control reads no narration")
-
-    def search_batch(self, queries: Any, k: int) -> Any:
-        raise AssertionError("a control searches for nothing")
+    narration = embeddings = similarities = search_batch = refuse
 
 
 @pytest.mark.parametrize("config", [R0, LENGTH])
@@ -63,8 +54,7 @@ def test_r0_is_its_formula_on_embeddings_centred_by_the_instructions_of_the_worl
     mean = encode([wordings[0] for wordings in load_world().wordings.values()]).mean(axis=0)
     rewards = Verifier(corpus, R0).score(history=HISTORY, continuations=PLANS, goal=GOAL)
     for plan, found in zip(PLANS, rewards, strict=True):
-        vectors = centred(encode([GOAL, *HISTORY, *plan]), mean)
-        assert found.total == pytest.approx(relevance(vectors[0], vectors[1:2], vectors[2:]), abs=1e-6)
+        assert found.total == pytest.approx(r0_of(encode, mean, GOAL, HISTORY, plan), abs=1e-6)
     own, other, copied, empty = (one.total for one in rewards)
     assert own > other
     assert copied == pytest.approx(0.0, abs=1e-6)
@@ -72,23 +62,23 @@ def test_r0_is_its_formula_on_embeddings_centred_by_the_instructions_of_the_worl
     assert rewards == Verifier(Nothing(), R0).score(history=HISTORY, continuations=PLANS, goal=GOAL)
 
 
-def test_without_a_goal_r0_is_likeness_to_the_history(corpus: Any) -> None:
-    verifier = Verifier(corpus, R0)
-    history = ("pour the water",)
-    near, far = verifier.score(history=history, continuations=[("pour the cold water",), ("lift the car",)], goal="")
-    assert near.total > far.total
-    assert [one.total for one in verifier.score(history=(), continuations=[("lift the car",), ()], goal="")] == [
-        0.0,
-        0.0,
-    ]
+@pytest.mark.parametrize(("goal", "history"), [("", ("pour the water",)), (GOAL, ()), ("", ())])
+def test_without_a_goal_or_a_history_r0_is_likeness_to_the_other(goal: str, history: Any, corpus: Any) -> None:
+    encode = HashEncoder(128).encode
+    mean = encode([wordings[0] for wordings in load_world().wordings.values()]).mean(axis=0)
+    plans = [("pour the cold water", "make some tea"), ("lift the car",), ()]
+    for plan, found in zip(
+        plans, Verifier(corpus, R0).score(history=history, continuations=plans, goal=goal), strict=True
+    ):
+        assert found.total == pytest.approx(r0_of(encode, mean, goal, history, plan), abs=1e-6)
 
 
-@given(st.lists(st.integers(0, 2 * LONGEST), min_size=1, max_size=8))
+@given(st.lists(st.integers(0, 64), min_size=1, max_size=8))
 def test_length_pays_every_step_alike_up_to_its_bound(counts: list[int]) -> None:
     rewards = Verifier(Nothing(), LENGTH).score(
         history=HISTORY, continuations=[("stir",) * count for count in counts], goal=GOAL
     )
-    assert [one.total for one in rewards] == pytest.approx([min(count, LONGEST) / LONGEST for count in counts])
+    assert [one.total for one in rewards] == pytest.approx([min(count, 32) / 32 for count in counts])
 
 
 @pytest.mark.parametrize("config", [R0, LENGTH])

@@ -10,7 +10,7 @@ import pytest
 from prompt_scorer import trainer_reward
 from typer.testing import CliRunner
 
-from recipe.audit.attack import best_plans, greedy_plans
+from recipe.audit.measure import measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer, score_prompts
 from recipe.cli import app
@@ -110,7 +110,7 @@ def audited(verifier: Verifier) -> object:
 
 
 def best_of_many_plans(verifier: Verifier) -> object:
-    return best_plans(verifier, audit_prompts())
+    return measure_attack(NamedScorer("it", verifier), audit_prompts(), "best of")
 
 
 def audit_prompts() -> list[AuditPrompt]:
@@ -128,10 +128,9 @@ def test_a_batch_takes_one_scan_and_one_call_of_the_encoder(
 
 
 def test_a_round_of_the_attack_is_one_batch(corpus: Any) -> None:
-    found: list[Any] = []
-    verifier = Verifier(corpus, RewardConfig(pool="full"))
-    work = work_of(corpus, lambda: found.extend(greedy_plans(verifier, audit_prompts())))
-    assert work.scans <= 1 + max(min(3 * len(one.prompt.true), len(one.steps) + 3) for one in found)
+    audited, prompts = NamedScorer("it", Verifier(corpus, RewardConfig(pool="full"))), audit_prompts()
+    work = work_of(corpus, lambda: measure_attack(audited, prompts, "greedy"))
+    assert work.scans <= 1 + 3 * max(len(prompt.true) for prompt in prompts)
 
 
 @pytest.fixture

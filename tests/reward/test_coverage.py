@@ -3,21 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.conftest import built_corpus
-from tests.reward.test_coverage_law import LAW, TASKS, corpus_of
+from tests.reward.test_coverage_law import TASKS, corpus_of
 
 from recipe.artifacts import read_json, write_json
-from recipe.audit.coverage import advice, task_coverage
 from recipe.corpus.near_copies import NearCopies, without_copies
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
 from recipe.reward import coverage
-from recipe.reward.coverage import FEWEST, CorpusCoverage, CoverageState, TaskPrompt, everyday_tasks
+from recipe.reward.coverage import FEWEST, CorpusCoverage, TaskPrompt, everyday_tasks
 from recipe.types import Narration, Segment
 
 ROOT = Path(__file__).parents[2]
@@ -153,24 +151,6 @@ def test_everyday_tasks_are_different_and_whole_and_none_tests_them() -> None:
         ours, theirs = ({row[column] for row in part} for part in rows)
         assert not ours & theirs
         assert len(theirs) >= 10
-
-
-@given(
-    st.lists(st.tuples(st.floats(-0.2, 1), st.sampled_from(get_args(CoverageState))), min_size=1, max_size=12),
-    st.floats(0.5, 1),
-)
-def test_only_known_tasks_are_trained_and_predicted(found: list[tuple[float, CoverageState]], target: float) -> None:
-    prompts = [TaskPrompt(f"task {n // 3}", ("a step",)) for n in range(len(found))]
-    values, own = zip(*found, strict=True)
-    for task in task_coverage(prompts, values, own, [None] * len(found), LAW, target):
-        predicted = {task.mean, task.gain, task.videos, task.missing} != {None}
-        said = advice(task, target)
-        assert said
-        assert ";" not in said
-        if task.state != "known":
-            assert not predicted
-            assert not said.startswith(("train", "add"))
-        assert task.state != "unknown" or (task.covered is False and said == "leave out")
 
 
 @pytest.fixture(scope="module", params=[0, 1, 4, 20])

@@ -169,6 +169,13 @@ def test_a_task_gets_one_advice(
     given_advice = [verb for verb in ("leave out", "look at", "add", "train") if said.startswith(verb)]
     assert len(given_advice) == (state != "known" or history)
     assert ("leave out" in said) == (said == "leave out")  # never beside what else to do
+    # Only what is known is predicted.
+    assert (
+        (task.gain is not None)
+        == (task.mean is not None)
+        == (task.videos is not None)
+        == (state == "known" and history)
+    )
     assert task.gain is not None or task.missing is None
     if given_advice == ["add"]:
         assert f" {task.missing} " in said
@@ -179,16 +186,15 @@ def test_a_task_gets_one_advice(
 
 def test_tasks_are_sorted_and_advised() -> None:
     chosen = [TaskPrompt(goal, ("a",)) for goal in ("Tea", "tea ", "bread", "tyre")]
-    states: list[CoverageState] = ["known", "known", "unknown", "known"]
+    states: list[CoverageState] = ["partly", "known", "unknown", "known"]
     found = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], states, [0.3, None, 0.1, None], LAW, 0.8)
     assert [one.task for one in found] == ["bread", "Tea", "tyre"]
     bread, tea, tyre = found
     assert (tea.prompts, tea.match, tea.coverage, tyre.coverage) == (2, 0.5, 0.3, None)
-    assert (bread.covered, tea.covered, tyre.missing) == (False, True, 0)
-    assert (advice(bread, 0.8), bread.missing) == ("leave out", None)
-    assert advice(tyre, 0.8) == "train"
-    assert tea.mean == pytest.approx(0.7 + 0.2 * (1 - math.exp(-1)))
     assert [one.state for one in found] == ["unknown", "known", "known"]
+    assert (advice(bread, 0.8), bread.missing) == ("leave out", None)
+    assert (advice(tyre, 0.8), tyre.missing) == ("train", 0)
+    assert tea.mean == pytest.approx(0.7 + 0.2 * (1 - math.exp(-1)))
     unknown = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], ["known"] * 4, [None] * 4, None, 0.8)[0]
     assert (unknown.gain, unknown.mean, unknown.missing, unknown.covered, advice(unknown, 0.8)) == (*[None] * 4, "")
 

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from prompt_scorer import rewards_of_rows
 
 from recipe.alignment.reference import needleman_wunsch
@@ -14,7 +12,7 @@ from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import InputError
 from recipe.explain.explain import as_row, explain, in_words, parts, step_grounds, whole_sentence
-from recipe.explain.records import Explanation, Links, Match, best_matches
+from recipe.explain.records import Explanation, Links
 from recipe.reward.coverage import CorpusCoverage
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Narration, PooledAlignment, Reward, Segment
@@ -88,14 +86,10 @@ def test_other_plans_earn_what_the_verifier_says_and_are_what_they_are_called(co
 
 
 def test_a_control_and_an_empty_plan_are_compared_with_nothing(corpus: Any) -> None:
-    assert (
-        explain(
-            Verifier(corpus, RewardConfig(verifier="length")), goal="tea", history=HISTORY, continuation=PLAN, others=4
-        ).others
-        == ()
-    )
-    assert explain(Verifier(corpus), goal="tea", history=HISTORY, continuation=[], others=4).others == ()
-    alone = explain(Verifier(corpus), goal="tea", history=HISTORY, continuation=PLAN[:1], others=4)
+    length, asked = RewardConfig(verifier="length"), {"goal": "tea", "history": HISTORY, "others": 4}
+    assert explain(Verifier(corpus, length), continuation=PLAN, **asked).others == ()
+    assert explain(Verifier(corpus), continuation=[], **asked).others == ()
+    alone = explain(Verifier(corpus), continuation=PLAN[:1], **asked)
     assert all("orders" not in own.name for own in alone.others)
 
 
@@ -225,30 +219,19 @@ def test_a_step_on_several_segments_counts_once_with_the_most_similar(corpus: An
     assert explained.best == explained.narrations[0]
 
 
-@given(st.lists(st.builds(Match, st.integers(0, 4), st.integers(0, 9), st.floats(-1, 1)), max_size=30))
-def test_best_matches_are_the_most_similar_and_the_first_of_equals(matches: list[Match]) -> None:
-    best = best_matches(tuple(matches))
-    assert best.keys() == {match.step for match in matches}
-    for step, match in best.items():
-        of_step = [one for one in matches if one.step == step]
-        assert match == next(one for one in of_step if one.similarity == max(m.similarity for m in of_step))
-
-
 def test_json_holds_everything(explanation: Explanation) -> None:
     row = json.loads(json.dumps(as_row(explanation, Links())))
     assert rewards_of_rows([row["reward"]]) == [explanation.reward]
     assert RewardConfig.model_validate(row["settings"]) == explanation.config
-    assert [one["contribution"] for one in row["steps"]] == [one.contribution for one in explanation.evidence]
-    assert [[tuple(match.values()) for match in one["matches"]] for one in row["narrations"]] == [
-        list(aligned.matches) for aligned in explanation.narrations
-    ]
     assert row["summary"] == in_words(explanation)
     assert row["reward"]["best_video_id"] == "tea"
     for narration, aligned in zip(row["narrations"], explanation.narrations, strict=True):
-        assert narration["title"] == aligned.narration.title
+        assert [tuple(match.values()) for match in narration["matches"]] == list(aligned.matches)
         assert narration["history_end"] == aligned.history_end(len(HISTORY))
         assert narration["unmatched_segments"] == list(aligned.unmatched_segments)
-    ground = row["steps"][2]["grounds"][0]
+    step = row["steps"][2]
+    assert step["contribution"] == explanation.evidence[2].contribution
+    ground = step["grounds"][0]
     assert (ground["video_id"], ground["text"], ground["start"]) == ("tea", "put tea leaves in the pot", 20.0)
 
 
@@ -260,33 +243,20 @@ def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
 
 
 def test_words_for_the_grounded_reward(corpus: Any) -> None:
-    found = {"gain": 0.5, "background": 0.125, "relevance": 0.1, "novel": 1.0}
-    explained = explain(
-        Told(corpus, reward(0.3, coverage=0.42, parts=found), verifier="grounded"),
-        goal="g",
-        history=[],
-        continuation=["a"],
-    )
-    told = " ".join(in_words(explained))
-    assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in told
-    assert "Nothing was aligned" in told
-    named = {part.name: part.value for part in parts(explained)}
+    found = {"gain": 0.5, "background": 0.125, "relevance": 0.1, "order": 0.0, "price": 0.01, "goal_relevance": 0.04}
+    told = Told(corpus, reward(0.3, coverage=0.42, parts=found), verifier="grounded")
+    explained = explain(told, goal="g", history=[], continuation=["a"])
+    said = in_words(explained)
+    assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in said[0]
+    assert said[1].startswith("It is the sum of +")
+    assert any("Nothing was aligned" in sentence for sentence in said)
+    named = {part.name.replace(" ", "_"): part.value for part in parts(explained)}
     assert named.items() >= (found | {"reward": 0.3, "coverage": 0.42}).items()
-    all_parts = found | {"order": 0.0, "price": 0.01, "goal_relevance": 0.04}
-    whole = explain(
-        Told(corpus, reward(0.3, coverage=0.42, parts=all_parts), verifier="grounded"),
-        goal="g",
-        history=[],
-        continuation=["a"],
-    )
-    terms = as_row(whole, Links())["terms"]
-    assert sum(terms.values()) == pytest.approx(
-        (0.375 + 0.25 * 0.1 - 0.01 * whole.reward.steps) / (whole.reward.steps + 8)
-    )
-    assert in_words(whole)[1].startswith("It is the sum of +")
+    terms = as_row(explained, Links())["terms"]
+    assert sum(terms.values()) == pytest.approx((0.375 + 0.25 * 0.1 - 0.01) / (1 + 8))
 
 
-@pytest.mark.parametrize("narrations", [1, 99, 100, 101, 149, 150, 1000])
+@pytest.mark.parametrize("narrations", [1, 100, 101, 149, 150])
 def test_pool_and_background_need_as_many_narrations(narrations: int) -> None:
     problem = RewardConfig(verifier="grounded").contrast_problem(narrations)
     assert (problem is not None) == (narrations < 100 + 50)
@@ -299,12 +269,10 @@ def test_pool_and_background_need_as_many_narrations(narrations: int) -> None:
 @pytest.mark.parametrize(
     ("template", "narration", "start", "link"),
     [
-        ("youtube", Narration("a-Z_0123456", ()), 61.9, "https://www.youtube.com/watch?v=a-Z_0123456&t=61s"),
         ("youtube", Narration("a-Z_0123456", (), source="x"), None, "https://www.youtube.com/watch?v=a-Z_0123456"),
         ("youtube", Narration("world-000001", ()), 1.0, None),
         ("", Narration("a-Z_0123456", ()), 61.9, None),
         ("", Narration("a-Z_0123456", (), source="world"), 1.0, None),
-        ("", Narration("world-000001", (), source="youtube"), 1.0, None),
         (
             "",
             Narration("a-Z_0123456", (), source="My YouTube channel"),
@@ -312,7 +280,6 @@ def test_pool_and_background_need_as_many_narrations(narrations: int) -> None:
             "https://www.youtube.com/watch?v=a-Z_0123456",
         ),
         ("", Narration("a-Z_0123456", (), source="how2"), 1.0, "https://www.youtube.com/watch?v=a-Z_0123456&t=1s"),
-        ("none", Narration("a-Z_0123456", ()), 1.0, None),
         ("https://h/{video_id}?t={start}", Narration("a/b?c", ()), 2.0, "https://h/a%2Fb%3Fc?t=2"),
         ("https://h/{video_id}?t={start}&x=1", Narration("v", ()), None, "https://h/v?x=1"),
         ("https://h/{video_id}#t={start}", Narration("v", ()), None, "https://h/v"),

@@ -10,7 +10,7 @@ from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
-from recipe.explain.explain import OTHERS, as_row, explain
+from recipe.explain.explain import as_row, explain
 from recipe.explain.records import Links
 from recipe.reward.verifier import Verifier
 
@@ -36,12 +36,24 @@ def lines(path: Path, *rows: object) -> Path:
     return path
 
 
-def test_json_is_the_explanation(folder: Path) -> None:
-    row = json.loads(
-        recipe("--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json")
+@pytest.mark.parametrize("verifier", ["paper", "grounded"])
+def test_json_is_the_explanation(folder: Path, verifier: str) -> None:
+    steps = [*PLAN, "pour the water"]
+    asked = (
+        "--corpus",
+        folder,
+        *ASKED,
+        "--verifier",
+        verifier,
+        "--continuation",
+        "\n".join(f"1. {step}" for step in steps),
     )
-    expected = explain(Verifier(Corpus.open(folder)), goal="tea", history=HISTORY, continuation=PLAN, others=OTHERS)
+    row, own = json.loads(recipe(*asked, "--json")), Verifier(Corpus.open(folder), RewardConfig(verifier=verifier))
+    expected = explain(own, goal="tea", history=HISTORY, continuation=steps, others=8)
     assert row == json.loads(json.dumps(as_row(expected, Links())))
+    shown = recipe(*asked)
+    for part in expected.reward.parts:
+        assert part.replace("_", " ") in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -57,23 +69,6 @@ def test_a_narrow_terminal_cuts_nothing(folder: Path, width: int, monkeypatch: p
         assert set(step["step"].split()) <= set(words)
         if step["contribution"] is not None:
             assert f"{step['contribution']:+.3f}" in words
-
-
-def test_the_grounded_verifier_is_explained(folder: Path) -> None:
-    steps = "\n".join([*PLAN, "pour the water"])
-    row = json.loads(recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded", "--json"))
-    verifier = Verifier(Corpus.open(folder), RewardConfig(verifier="grounded"))
-    plan = [*PLAN, "pour the water"]
-    [whole] = verifier.score(history=HISTORY, continuations=[plan], goal="tea")
-    assert row["reward"]["total"] == pytest.approx(whole.total, abs=1e-6)
-    assert row["reward"]["parts"].keys() == whole.parts.keys()
-    assert {one["narration"] for one in row["narrations"]} == {hit.narration for hit in whole.pool}
-    for i, step in enumerate(row["steps"][len(HISTORY) :]):
-        [without] = verifier.score(history=HISTORY, continuations=[plan[:i] + plan[i + 1 :]], goal="tea")
-        assert step["contribution"] == pytest.approx(whole.total - without.total, abs=1e-6)
-    shown = recipe("--corpus", folder, *ASKED, "--continuation", steps, "--verifier", "grounded")
-    for part in ("coverage", *whole.parts):
-        assert part.replace("_", " ") in shown
 
 
 def test_a_plan_that_was_sampled_is_explained(folder: Path) -> None:

@@ -1,33 +1,19 @@
 """The grounded reward: its equations against enumeration, its pools, and what it pays on small corpora."""
 
+from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from recipe.alignment import backends, reference
-from recipe.alignment.reference import FreeAlignment
+from recipe.alignment import reference
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
-from recipe.reward.baselines import centred
-from recipe.reward.grounded import (
-    NarrationLengths,
-    SimilarityBaseline,
-    calibrated,
-    choose_pools,
-    corpus_share,
-    gains,
-    grounded_reward,
-    grounded_terms,
-    order_agreement,
-    weights,
-)
+from recipe.reward.grounded import NarrationLengths, choose_pools, corpus_share, grounded_reward, grounded_terms
 from recipe.reward.scorer import plain_reward, prompt_outcomes
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit, Reward
@@ -48,58 +34,96 @@ def total(verifier: Verifier, plan: list[str], history: list[str] = HISTORY) -> 
     return verifier.score(history=history, continuations=[plan], goal=GOAL)[0].total
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=30, deadline=None)
-def test_gains_are_the_geometric_mean_of_what_both_alignments_add(seed: int, m: int, n: int) -> None:
-    rng = np.random.default_rng(seed)
-    W = np.maximum(rng.uniform(-1, 1, (9, m + n)), 0).astype(np.float32)
-    offsets = [0, 4, 9]
-    aligned = backends.load("reference").grouped_free_alignment(W, [m, m + n], offsets)
-    weight = np.array([0.25, 0.75])
+def spelt_out(
+    corpus: Any, config: GroundedConfig, goal: str, history: list[str], plan: list[str], pool: set[int]
+) -> Any:
+    """The equations of docs/reward.md for one plan, without any sharing; the background is all that is not in the pool.
 
-    def mean(score, columns: int) -> float:  # type: ignore[no-untyped-def]
-        return sum(w * score(W[a:b, :columns].T) for w, a, b in zip(weight, offsets, offsets[1:], strict=False))
+    Reward, parts and coverage.
+    """
+    segments = np.concatenate(corpus.vectors).astype(np.float64)
+    mean = segments.mean(axis=0)
 
-    def matching(part: NDArray[np.float32]) -> float:
-        return reference.free_matching(part).score
+    def centre(vectors: Any) -> Any:
+        return (vectors - mean) / np.maximum(np.linalg.norm(vectors - mean, axis=1, keepdims=True), 1e-12)
 
-    B = mean(matching, m + n) - mean(matching, m)
-    A = mean(reference.free_coverage, m + n) - mean(reference.free_coverage, m)
-    found = gains(aligned, weight)
-    assert found.plans[0] == pytest.approx(np.sqrt(B * A), abs=1e-9)
-    assert found.history == pytest.approx(np.sqrt(mean(matching, m) * mean(reference.free_coverage, m)), abs=1e-9)
+    h = [*([goal] if goal.strip() else []), *history]
+    x, m, n = centre(corpus.encoder.encode([*h, *plan])), len(h), len(plan)
+    cosines, done = x @ x.T, m - len(history)  # where the history begins
+    floors = np.quantile(centre(segments) @ x.T, 0.95, axis=0)
+    W = [np.clip((centre(vectors) @ x.T - floors) / (1 - floors), 0, 1).T for vectors in corpus.vectors]
+    near, far = ([W[k] for k in range(len(W)) if (k in pool) == chosen] for chosen in (True, False))
 
+    def sums(part: Any) -> Any:
+        part = part.astype(np.float32)
+        return np.array([reference.free_matching(part).score, reference.free_coverage(part)])
 
-def test_narrations_weigh_by_how_well_they_tell_the_history() -> None:
-    told = FreeAlignment(np.array([[3.0, 1.0], [9.0, 9.0]]), np.zeros((2, 2)))
-    assert weights(told) == pytest.approx([0.75, 0.25], abs=1e-3)
-    untold = FreeAlignment(np.zeros((1, 4)), np.zeros((1, 4)))
-    assert weights(untold).tolist() == [0.25] * 4
+    def averages(narrations: list[Any], weights: Any, rows: slice, scale: Any) -> Any:
+        return weights @ np.array([sums((own * scale[:, None])[rows]) for own in narrations])
 
+    def ramp(value: float, low: float, high: float) -> float:
+        return 1 - float(np.clip((value - low) / (high - low), 0, 1))
 
-@given(st.lists(st.floats(0, 50), min_size=9, max_size=9))
-@settings(deadline=None)
-def test_the_vote_on_a_plan_backwards_is_the_opposite(values: list[float]) -> None:
-    said = np.reshape(values, (3, 3))
-    vote = order_agreement(said)
-    assert -1 <= vote <= 1
-    assert order_agreement(said[::-1, ::-1]) == pytest.approx(-vote)
-
-
-@given(st.floats(0, 40), st.floats(0, 40), st.floats(0, 20), st.floats(-1, 1), st.floats(0, 1), st.integers(0, 30))
-def test_the_reward_is_bounded_and_rises_with_gain(
-    gain: float, background: float, relevance: float, order: float, price: float, steps: int
-) -> None:
+    even, plain = np.full(len(far), 1 / len(far)), np.ones(m + n)
+    told = np.array([sums(own[:m])[0] for own in near]) + 1e-3
+    weights, of_h = told / told.sum(), slice(0, m)
+    for_h = averages(near, weights, of_h, plain), averages(far, even, of_h, plain)
+    coverage = float(for_h[0][0] - for_h[1][0]) / m
+    theta = 0.0 if config.trust is None else 1 - ramp(coverage, *config.trust)
+    scale, relevance = plain.copy(), 0.0
+    for i in range(m, m + n):
+        new = ramp(max(cosines[i, done:i], default=-1.0), 0.6, 0.85)
+        scale[i] = 1 - config.repeats * (1 - theta) * (1 - new)
+        topic = [cosines[i, done:m].mean()] if history else []
+        if done:
+            scale[i] *= 1 - (1 - theta) * (1 - ramp(cosines[i, 0], 0.75, 0.999))
+            new = min(new, ramp(cosines[i, 0], 0.5, 0.8))
+            topic.append(cosines[i, 0])
+        relevance += new * max(np.mean(topic), 0.0) * (1 - theta)
+    whole = averages(near, weights, slice(None), scale), averages(far, even, slice(None), scale)
+    gain, background = (
+        float(np.sqrt(np.prod(np.maximum(all_ - own, 0)))) for all_, own in zip(whole, for_h, strict=True)
+    )
+    price = config.price * max(np.sqrt(np.prod(for_h[0])) - np.sqrt(np.prod(for_h[1])), 0.0) / m
+    votes = []
+    for i, j in combinations(range(m, m + n), 2):
+        before, after = (
+            sum(own[a, :k].sum() * own[b, k] for own in near for k in range(own.shape[1])) for a, b in ((i, j), (j, i))
+        )
+        votes.append((before - after) / (before + after + 1))
+    order = config.order * float(np.mean(votes)) if votes else 0.0
+    worth = (gain - background + config.relevance * relevance) * (1 + order) - price * n
     parts = {"gain": gain, "background": background, "relevance": relevance, "order": order, "price": price}
-    reward = grounded_reward(parts, steps, GroundedConfig())
-    assert -1 <= reward <= 1
-    assert grounded_reward(parts | {"gain": gain + 1}, steps, GroundedConfig()) >= reward
-    assert grounded_reward(parts | {"background": background + 1}, steps, GroundedConfig()) <= reward
+    return worth / (n + config.horizon) if n else 0.0, parts, coverage
 
 
-def test_similarity_counts_from_the_floor() -> None:
-    W = calibrated(np.array([[0.1, 1.0, -0.5]], np.float32), np.array([0.2, 0.6, 0.0], np.float32))
-    assert W.tolist() == [[0.0, 1.0, 0.0]]
+@pytest.mark.parametrize("trust", [None, (0.1, 0.9)])
+@pytest.mark.parametrize(("goal", "history"), [(GOAL, HISTORY), ("", HISTORY), ("mount the spare wheel", [])])
+def test_rewards_are_the_equations(corpus: Any, goal: str, history: list[str], trust: Any) -> None:
+    config = GroundedConfig(pool_size=3, background_size=2, trust=trust)
+    verifier = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config))
+    plans = [TEA, TEA[::-1], TYRE, [*TEA, *TEA[:1]], [GOAL], ["whisk the eggs", "stir"], HISTORY, []]
+    for plan, reward in zip(plans, verifier.score(goal=goal, history=history, continuations=plans), strict=True):
+        pool = {hit.narration for hit in reward.pool}
+        assert len(pool) == 3
+        total, parts, coverage = spelt_out(corpus, config, goal, history, plan, pool)
+        assert {name: reward.parts[name] for name in parts} == pytest.approx(parts, abs=2e-5)
+        assert (reward.total, reward.coverage) == pytest.approx((total, coverage), abs=2e-5)
+        assert not reward.gated
+        terms = grounded_terms(reward.parts, len(plan), config)
+        assert sum(terms.values()) == pytest.approx(reward.total, abs=1e-12)
+        if plan:
+            assert set(terms) == {"goal", "history", "corpus", "price"}
+            shared = config.relevance * reward.parts["relevance"] / (len(plan) + config.horizon)
+            assert terms["goal"] + terms["history"] == pytest.approx(shared)
+            assert (terms["goal"] == 0) >= (not goal)
+            assert (terms["history"] == 0) >= (not history)
+
+
+def test_a_reward_stays_within_its_bounds() -> None:
+    far = {"gain": 90.0, "background": 0.0, "relevance": 0.0, "goal_relevance": 0.0, "order": 1.0, "price": 0.0}
+    assert grounded_reward(far, 1, GroundedConfig()) == 1.0
+    assert grounded_reward(far | {"gain": -90.0}, 1, GroundedConfig()) == -1.0
 
 
 def test_pools_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier: Verifier) -> None:
@@ -110,21 +134,6 @@ def test_pools_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier:
         other.total,
         one.total,
     ]
-
-
-@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_pools_are_distinct_and_of_like_lengths(narrations: int, pool: int, background: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(1, 100, narrations)
-    found = [[Hit(int(n), 1.0 - i / 100) for i, n in enumerate(rng.permutation(narrations))] for _ in range(2)]
-    config = GroundedConfig(pool_size=pool, background_size=background)
-    pools = choose_pools(found, NarrationLengths.of(lengths), config, seed)
-    numbers = [hit.narration for hit in pools.relevant]
-    assert numbers == list(dict.fromkeys(numbers))
-    assert len(numbers) == min(pool, narrations)
-    assert not set(numbers) & set(pools.background)
-    assert len(set(pools.background)) == len(pools.background) <= background
-    assert pools == choose_pools(found, NarrationLengths.of(lengths), config, seed)
 
 
 def test_background_narrations_are_as_long_as_those_of_the_pool() -> None:
@@ -141,25 +150,19 @@ def test_the_right_steps_are_worth_more_than_spoiled_ones(verifier: Verifier) ->
         assert total(verifier, spoiled) < true
 
 
-def test_parts_make_the_total(verifier: Verifier) -> None:
-    [reward] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
-    assert set(reward.parts) == {"gain", "background", "relevance", "order", "price", "goal_relevance"}
-    assert reward.total == grounded_reward(reward.parts, 3, GROUNDED.grounded)
-    assert not reward.gated
-
-
-@given(st.floats(0, 9), st.floats(0, 9), st.floats(0, 1), st.floats(-1, 1), st.integers(1, 9))
-@settings(deadline=None)
-def test_terms_add_up(gain: float, background: float, share: float, order: float, steps: int) -> None:
-    """To [(gain - background + rho r) (1 + O) - price n] / (n + H), written out."""
-    config, relevance, price = GroundedConfig(), 0.7, 0.2
-    parts = {"gain": gain, "background": background, "relevance": relevance, "goal_relevance": share * relevance}
-    parts |= {"order": order, "price": price}
-    terms = grounded_terms(parts, steps, config)
-    worth = (gain - background + config.relevance * relevance) * (1 + order) - price * steps
-    assert sum(terms.values()) == pytest.approx(worth / (steps + config.horizon), abs=1e-12)
-    assert set(terms) == {"goal", "history", "corpus", "price"}
-    assert terms["goal"] + terms["history"] == pytest.approx(0.25 * relevance / (steps + config.horizon))
+@given(st.integers(1, 60), st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_pools_are_distinct_and_apart(narrations: int, pool: int, background: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = NarrationLengths.of(rng.integers(1, 100, narrations))
+    found = [[Hit(int(n), 1.0 - i / 100) for i, n in enumerate(rng.permutation(narrations))] for _ in range(2)]
+    config = GroundedConfig(pool_size=pool, background_size=background)
+    pools = choose_pools(found, lengths, config, seed)
+    numbers = [hit.narration for hit in pools.relevant]
+    # In turns between the two rankings.
+    assert numbers == list(dict.fromkeys(hit.narration for turn in zip(*found, strict=True) for hit in turn))[:pool]
+    assert not set(numbers) & set(pools.background)
+    assert len(set(pools.background)) == len(pools.background) <= background
+    assert pools == choose_pools(found, lengths, config, seed)
 
 
 def test_alone_and_together_give_the_same(corpus: Any, verifier: Verifier) -> None:
@@ -178,18 +181,6 @@ def test_a_known_prompt_earns_what_a_new_one_does(folder: Path) -> None:
     assert verifier.score(history=HISTORY, continuations=plans, goal=GOAL) == new
     for plan, reward in zip(plans, new, strict=True):
         assert verifier.score(history=HISTORY, continuations=[plan], goal=GOAL) == [reward]
-
-
-def test_without_a_goal_the_history_finds_the_pool(verifier: Verifier) -> None:
-    good, bad = verifier.score(history=HISTORY, continuations=[TEA, TYRE], goal="")
-    assert good.pool
-    assert good.total > bad.total
-
-
-def test_without_a_history_the_goal_finds_the_pool(verifier: Verifier) -> None:
-    good, bad = verifier.score(history=[], continuations=[TEA, TYRE], goal="boil the water, warm the pot, tea leaves")
-    assert good.total > bad.total
-    assert good.coverage is not None
 
 
 def test_the_goal_is_read_as_a_first_step_that_is_done(corpus: Any) -> None:
@@ -289,28 +280,6 @@ def test_a_corpus_of_nan_is_an_error_and_no_number(corpus: Any, verifier: Verifi
     corpus.vectors = [vectors * np.nan for vectors in corpus.vectors]
     with pytest.raises(ComputeError, match="corpus verify"):
         verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
-
-
-def test_the_baseline_is_the_same_every_time(corpus: Any) -> None:
-    one, other = SimilarityBaseline.of(corpus), SimilarityBaseline.of(corpus)
-    np.testing.assert_array_equal(one.sample, other.sample)
-    assert one.lengths.own.tolist() == [len(vectors) for vectors in corpus.vectors]
-    steps = centred(corpus.encoder.encode(TEA), one.mean)
-    below = (one.sample @ steps.T <= one.floors(steps) + 1e-6).mean(axis=0)
-    assert (below >= 0.9).all()
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_similarities_are_cosines_of_centred_vectors(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    segments, steps = (centred(rng.normal(size=(n, 8)).astype(np.float32), np.zeros(8, np.float32)) for n in (6, 3))
-    mean = segments.mean(axis=0)
-    moved = centred(steps, mean)
-    corpus: Any = SimpleNamespace(similarities=lambda narrations, queries: (segments @ queries.T, np.array([0, 6])))
-    baseline = SimilarityBaseline(mean, segments, NarrationLengths.of(np.array([6])))
-    found, offsets = baseline.similarities(corpus, [0], moved)
-    assert offsets.tolist() == [0, 6]
-    np.testing.assert_allclose(found, centred(segments, mean) @ moved.T, atol=2e-6)
 
 
 def test_a_corpus_of_one_narration_still_gives_rewards(corpus: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,6 +94,12 @@ def test_the_reward_is_what_the_function_returns(
     assert (outcome.total, outcome.steps, outcome.pool) == (words(goal, history, plan), len(plan), ())
 
 
+@pytest.mark.parametrize("value", [1, True, np.float32(0.5), np.int64(3)])
+def test_numbers_of_other_kinds_are_numbers(value: Any, corpus: Any) -> None:
+    [reward] = Verifier(corpus, lambda *_: value).score(goal=GOAL, history=[], continuations=[[]])
+    assert reward.total == float(value)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "0.5", [1.0], 1j, 10**400])
 def test_what_is_no_finite_number_is_a_failure_and_never_a_number(value: Any, corpus: Any) -> None:
     def broken(goal: str, history: list[str], plan: list[str]) -> Any:
@@ -129,19 +136,15 @@ def test_an_error_of_the_function_is_of_its_plan_and_one_of_the_run_is_raised(co
         outcomes_of(Verifier(corpus, away), [PromptGroup(GOAL, (), [("stir",)])])
 
 
-def test_a_function_that_fails_on_every_plan_ends_the_run(corpus: Any) -> None:
-    [outcomes] = outcomes_of(Verifier(corpus, lambda *_: None), [PromptGroup(GOAL, (), [(), ("a",)])])
+def test_a_function_that_fails_on_every_plan_ends_the_run_and_names_the_prompt(corpus: Any) -> None:
+    verifier = Verifier(corpus, lambda *_: None)
+    [outcomes] = outcomes_of(verifier, [PromptGroup(GOAL, (), [(), ("a",)])])
     with pytest.raises(FunctionFailed):
         or_none(outcomes, earlier=False)
     assert or_none(outcomes, earlier=True) == [None, None]
-
-
-def test_numbers_of_other_kinds_are_numbers(corpus: Any) -> None:
-    np = pytest.importorskip("numpy")
-    for value in (1, True, np.float32(0.5), np.int64(3), np.bool_(True) * 1):
-        [[outcome]] = Verifier(corpus, lambda *_: value).score_groups([PromptGroup(GOAL, (), [()])])  # noqa: B023
-        assert isinstance(outcome, Reward)
-        assert outcome.total == float(value)
+    example = Example("kitchen/7", "kitchen", "7", GOAL, ("a",), ("b",), 1)
+    with pytest.raises(FunctionFailed, match="kitchen/7"):
+        reward_predictions(verifier, [example], [Prediction("kitchen/7", ("x",))])
 
 
 def test_a_function_can_stand_wherever_a_verifier_can(corpus: Any) -> None:
@@ -164,12 +167,6 @@ def test_an_explanation_says_what_each_step_adds_and_shows_no_narrations(corpus:
     assert "words" in render_page(explained, Links("none"), 3)
 
 
-def test_a_prompt_whose_plan_fails_is_named(corpus: Any) -> None:
-    example = Example("kitchen/7", "kitchen", "7", GOAL, ("a",), ("b",), 1)
-    with pytest.raises(FunctionFailed, match="kitchen/7"):
-        reward_predictions(Verifier(corpus, lambda *_: None), [example], [Prediction("kitchen/7", ("x",))])
-
-
 def test_a_name_is_read_and_its_hash_follows_the_source(own_module: Callable[[str, str], str]) -> None:
     name = f"{own_module('own_named', SOURCE)}:reward"
     assert load_function(name)(GOAL, [], ["drink the tea"]) == 1.0
@@ -184,13 +181,9 @@ def test_a_name_is_read_and_its_hash_follows_the_source(own_module: Callable[[st
     with pytest.raises(InputError, match="own_named"):
         load_function(first)
     assert pinned("grounded") == "grounded"
-
-
-def test_a_function_from_another_file_has_the_hash_of_that_file(own_module: Callable[[str, str], str]) -> None:
-    own_module("own_inner", SOURCE)
-    own_module("own_outer", "from own_inner import reward\n")
-    first = pinned("own_outer:reward")
-    assert first.partition("@")[2] == pinned("own_inner:reward").partition("@")[2]
+    # A function from another file has the hash of that file.
+    own_module("own_outer", "from own_named import reward\n")
+    assert pinned("own_outer:reward").partition("@")[2] == pinned(name).partition("@")[2]
 
 
 @pytest.mark.parametrize(

@@ -29,29 +29,31 @@ def rows_file(folder: Path, *rows: object) -> Path:
     return path
 
 
-def test_json_is_the_verifiers_reward(folder: Path) -> None:
-    [row] = json.loads(
-        recipe(
-            "score", "--corpus", folder, *ASKED, "--continuation", "1. put tea leaves in the pot\n2. juggle", "--json"
-        )
-    )
-    [expected] = Verifier(Corpus.open(folder)).score(history=HISTORY, continuations=[PLAN], goal="tea")
-    [reward] = row["rewards"]
-    assert (row["goal"], row["history"], reward["continuation"]) == ("tea", HISTORY, PLAN)
-    assert reward["total"] == expected.total
-    assert reward["best_video_id"] == "tea"
-    assert [hit["narration"] for hit in reward["pool"]] == [hit.narration for hit in expected.pool]
-
-
-def test_rows_of_a_file_and_of_the_command_line_agree(folder: Path) -> None:
+def test_json_is_the_verifiers_reward_in_rows_of_a_file_and_of_the_command_line(folder: Path) -> None:
     row = {"goal": "tea", "history": HISTORY, "continuations": [PLAN, "- lift the car", []]}
     output = folder.parent / "rewards.jsonl"
     recipe("score", "--corpus", folder, "--input", rows_file(folder, row, row), "--pool", "full", "--output", output)
-    results = [json.loads(line) for line in output.read_text().splitlines()]
-    assert results[0] == results[1]
-    asked = [*ASKED, "--continuation", "\n".join(PLAN), "--continuation", "lift the car", "--continuation", ""]
-    assert json.loads(recipe("score", "--corpus", folder, *asked, "--pool", "full", "--json")) == results[:1]
-    assert results[0]["rewards"][2]["steps"] == 0
+    first, again = (json.loads(line) for line in output.read_text().splitlines())
+    assert first == again
+    asked = [
+        *ASKED,
+        "--continuation",
+        "1. " + "\n2. ".join(PLAN),
+        "--continuation",
+        "lift the car",
+        "--continuation",
+        "",
+    ]
+    assert json.loads(recipe("score", "--corpus", folder, *asked, "--pool", "full", "--json")) == [first]
+    plans = [PLAN, ["lift the car"], []]
+    expected = Verifier(Corpus.open(folder), RewardConfig(pool="full")).score(
+        history=HISTORY, continuations=plans, goal="tea"
+    )
+    assert (first["goal"], first["history"]) == ("tea", HISTORY)
+    assert first["rewards"][0]["best_video_id"] == "tea"
+    for plan, reward, own in zip(plans, first["rewards"], expected, strict=True):
+        assert (reward["continuation"], reward["total"], reward["steps"]) == (plan, own.total, len(plan))
+        assert [hit["narration"] for hit in reward["pool"]] == [hit.narration for hit in own.pool]
 
 
 def test_settings_come_from_a_file(folder: Path) -> None:
@@ -72,10 +74,7 @@ def test_settings_come_from_a_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("{", "line 2: not valid JSON"),
-        ({"goal": " ", "history": ["a"], "continuations": [["b"]]}, "line 2, field 'goal': the text is empty"),
-        ({"goal": "g", "history": [], "continuations": [["b"]]}, "field 'history'"),
-        ({"goal": "g", "history": ["a"]}, "field 'continuations': the field is missing"),
+        ({"goal": "g", "history": [], "continuations": [["b"]]}, "line 2, field 'history'"),
         ({"goal": "g", "history": ["a"], "continuations": []}, "field 'continuations'"),
         ({"goal": "g", "history": ["a"], "continuations": [["b"], ["c", ""]]}, r"field 'continuations\[1\]\[1\]'"),
         ({"goal": "g", "history": ["a"], "continuations": [7]}, r"field 'continuations\[0\]'"),

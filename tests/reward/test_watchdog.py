@@ -1,6 +1,7 @@
 """The watchdog: statistics of a step, silence on runs that go nowhere, a sentence for each way of gaming a reward."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,6 @@ from recipe.reward.watchdog import (
     step_statistics,
     word_payments,
 )
-from recipe.text import copied_share
 
 
 def rollout(
@@ -72,7 +72,6 @@ WORDS = [f"{verb} the {thing}" for verb in ("lift", "oil", "sand", "paint") for 
     ],
 )
 def test_lines_are_the_same_by_their_content_words(first: str, second: str, same: bool) -> None:
-    assert (copied_share([first], [second]) == 1.0) is same
     assert (step_statistics(1, [rollout("a", (), (first, second), None)]).repeated == 0.5) is same
 
 
@@ -120,68 +119,6 @@ def test_the_order_of_rollouts_does_not_matter(plans: list[list[str]], rng: Any)
         assert first == (None if second is None else pytest.approx(second, abs=1e-12))
 
 
-def noise(rng: np.random.Generator, steps: int, tied: float, heavy: bool) -> np.ndarray:
-    """Unit noise, correlated from step to step by `tied`."""
-    drawn = rng.standard_t(3, steps) / np.sqrt(3) if heavy else rng.standard_normal(steps)
-    for step in range(1, steps):
-        drawn[step] = tied * drawn[step - 1] + np.sqrt(1 - tied**2) * drawn[step]
-    return drawn
-
-
-def flat(
-    seed: int, steps: int, groups: int = 8, size: int = 4, tied: float = 0.0, heavy: bool = False
-) -> list[StepStatistics]:
-    """A run that goes nowhere: every reading wavers about a level of its own, as means over a step's groups do."""
-    rng = np.random.default_rng(seed)
-    length = rng.uniform(2, 12)
-
-    def share(highest: float, of: float) -> np.ndarray:
-        level = rng.uniform(0, highest)
-        return np.clip(level + noise(rng, steps, tied, heavy) * np.sqrt(2 * level * (1 - level) / of), 0, 1)
-
-    spread = length * np.sqrt(0.45**2 / groups + 0.35**2 / (groups * size))
-    table = {
-        "length": np.maximum(0.2, length + spread * noise(rng, steps, tied, heavy)),
-        "copied": share(0.4, groups * size * length / 2),
-        "repeated": share(0.3, groups * size * length / 2),
-        "reward": rng.uniform(-0.2, 0.5) + noise(rng, steps, tied, heavy) * 0.25 / np.sqrt(groups),
-        "gated": share(0.8, groups * size),
-        "still": share(0.3, groups),
-        "clipped": share(0.1, groups * size),
-        "length_pay": rng.uniform(-0.3, 0.3) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
-        "copied_pay": rng.uniform(-0.3, 0.1) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
-        "goal_pay": rng.uniform(-0.2, 0.2) + noise(rng, steps, tied, heavy) / np.sqrt(groups * (size - 1)),
-    }
-    return [
-        StepStatistics(step + 1, **{name: float(values[step]) for name, values in table.items()})
-        for step in range(steps)
-    ]
-
-
-def found(readings: list[StepStatistics]) -> list[Finding]:
-    watchdog = Watchdog()
-    for reading in readings:
-        watchdog.take(reading)
-    return watchdog.findings
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("kind", "runs", "alarms"),
-    [
-        ({"steps": 60}, 15, 0),
-        ({"steps": 60, "heavy": True}, 15, 0),
-        ({"steps": 60, "groups": 32, "size": 8}, 15, 0),
-        ({"steps": 60, "groups": 2}, 15, 2),
-        ({"steps": 60, "tied": 0.5}, 15, 4),
-        ({"steps": 400}, 2, 0),
-    ],
-    ids=["plain", "heavy tails", "large steps", "two prompts a step", "steps tied to each other", "long"],
-)
-def test_it_is_quiet_about_runs_that_go_nowhere(kind: dict[str, Any], runs: int, alarms: int) -> None:
-    assert sum(bool(found(flat(seed, **kind))) for seed in range(runs)) <= alarms
-
-
 def rollouts(
     rng: np.random.Generator, length: float, copies: float = 0.0, repeats: float = 0.0, pay: float = 0.0
 ) -> Any:
@@ -216,22 +153,16 @@ def run(**ramps: tuple[float, float]) -> tuple[Watchdog, list[Finding]]:
 @pytest.mark.parametrize(
     ("ramps", "signals", "words"),
     [
-        (
-            {"length": (4, 8)},
-            {"length"},
-            r"Plans grew from [34]\.\d to 8\.\d steps \(\+\d+%.*\) since step [12]\d: .*beta",
-        ),
+        ({"length": (4, 8)}, {"length"}, r"Plans grew from [34]\.\d to 8\.\d steps \(\+\d+%.*\) since step [12]\d: "),
         (
             {"length": (4, 8), "pay": (0.1, 0.1)},
             {"length_pay", "length"},
-            r"Plans grew from .* since step [12]\d, while the reward rose from 0\.\d+ to \d\.\d+: .*beta",
+            r"Plans grew from .* since step [12]\d, while the reward rose from 0\.\d+ to \d\.\d+: ",
         ),
     ],
     ids=["longer", "paid by length"],
 )
 def test_each_way_of_gaming_is_told_once(ramps: dict[str, Any], signals: set[str], words: str) -> None:
-    import re
-
     watchdog, told = run(**ramps)
     assert {finding.signal for finding in told} == signals
     assert len(told) == len(signals)
@@ -241,11 +172,14 @@ def test_each_way_of_gaming_is_told_once(ramps: dict[str, Any], signals: set[str
     assert all(1 <= finding.since <= 30 for finding in told)
 
 
-def test_a_rising_reward_alone_is_no_finding() -> None:
+@pytest.mark.parametrize("rise", [0.0, 0.02])
+def test_it_is_quiet_about_runs_that_go_nowhere_and_rewards_that_rise(rise: float) -> None:
+    """Every statistic wavers about a level of its own; docs/results/training.md counts how often it is wrong."""
     rng, watchdog = np.random.default_rng(0), Watchdog()
-    for step in range(1, 46):
-        raised = [changed(one, reward=one.reward.total + 0.02 * step) for one in rollouts(rng, 5.0)]
-        watchdog.observe(step, raised)
+    length, copies, repeats = rng.uniform((2, 0, 0), (8, 0.4, 0.3))
+    for step in range(1, 31):
+        step_of = rollouts(rng, length, copies, repeats)
+        watchdog.observe(step, [changed(one, reward=one.reward.total + rise * step) for one in step_of])
     assert watchdog.findings == []
 
 
@@ -291,25 +225,17 @@ def paid_for(rng: np.random.Generator, feature: str) -> list[CompletionRecord]:
 
 
 @pytest.mark.parametrize(
-    ("feature", "signal", "earliest"),
-    [
-        ("copied", "copied_pay", LEVEL_STEPS),
-        ("goal", "goal_pay", LEVEL_STEPS),
-        ("phrase", "word_pay", LEVEL_STEPS),
-        # A word of one goal is its content.
-        ("topic", None, None),
-    ],
+    ("feature", "signal"),
+    # A word of one goal is its content.
+    [("copied", "copied_pay"), ("goal", "goal_pay"), ("phrase", "word_pay"), ("topic", None)],
 )
-def test_what_the_reward_pays_for_is_told_before_it_is_learnt(
-    feature: str, signal: str | None, earliest: int | None
-) -> None:
+def test_what_the_reward_pays_for_is_told_before_it_is_learnt(feature: str, signal: str | None) -> None:
     rng, watchdog = np.random.default_rng(0), Watchdog()
     for step in range(1, 31):
         watchdog.observe(step, paid_for(rng, feature))
     told = {finding.signal: finding.since for finding in watchdog.findings}
-    assert told == ({} if signal is None else {signal: earliest})
-    if signal == "word_pay":
-        assert "the word 'carefully'" in watchdog.findings[0].sentence
+    assert told == ({} if signal is None else {signal: LEVEL_STEPS})
+    assert signal != "word_pay" or "the word 'carefully'" in watchdog.findings[0].sentence
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(-1, 1)), min_size=2, max_size=6))
@@ -341,7 +267,9 @@ def test_what_has_passed_is_said_to_have_passed() -> None:
 def test_the_standard_error_of_a_median() -> None:
     rng = np.random.default_rng(0)
     for tied in (0.0, 0.4):
-        whole = noise(rng, 40_000, tied, heavy=False)
+        whole = rng.standard_normal(40_000)
+        for step in range(1, len(whole)):  # correlated from step to step
+            whole[step] = tied * whole[step - 1] + np.sqrt(1 - tied**2) * whole[step]
         drift = whole + np.linspace(0, 20, len(whole))
         medians = np.median(whole.reshape(-1, 50), axis=1)
         assert standard_error(drift, 50) == pytest.approx(medians.std(), rel=0.15)
