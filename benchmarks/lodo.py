@@ -28,7 +28,7 @@ import numpy as np
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF
 from recipe.audit.perturb import AuditPrompt, Embed, build_prompts, select
 from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
-from recipe.audit.shares import Array, key_of, prompt_means, win_table
+from recipe.audit.shares import Array, prompt_means, win_table
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
@@ -126,7 +126,7 @@ def leave_one_out(
     if len(sources) < 2:
         raise InputError(f"leaving one dataset out needs two sources; the procedures are of {sources or 'none'}.")
     everyone = {**scored, control: relevance}
-    common = set.intersection(*({key_of(scored_prompt) for scored_prompt in own} for own in everyone.values()))
+    common = set.intersection(*({scored_prompt.key for scored_prompt in own} for own in everyone.values()))
     # In an order that does not depend on the candidate.
     kept = {
         name: {
@@ -134,9 +134,9 @@ def leave_one_out(
                 (
                     scored_prompt
                     for scored_prompt in own
-                    if key_of(scored_prompt) in common and scored_prompt.prompt.source == source
+                    if scored_prompt.key in common and scored_prompt.prompt.source == source
                 ),
-                key=key_of,
+                key=lambda scored_prompt: scored_prompt.key,
             )
             for source in sources
         }

@@ -5,6 +5,7 @@ import functools
 import math
 import multiprocessing
 import os
+import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -118,6 +119,7 @@ def test_samples_that_are_awaited_together_are_scored_together() -> None:
 
 
 def _scored(origin: RewardSource) -> None:
+    signal.alarm(120)  # without a thread it would wait for ever
     try:
         rewards = [origin.score_each([Row("tea", (), "- a\n" * number)])[0].total for number in (5, 6, 7)]
         os._exit(0 if rewards == [5, 6, 7] else 1)

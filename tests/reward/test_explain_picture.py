@@ -17,7 +17,7 @@ pytest.importorskip("jinja2")
 
 from recipe.config import RewardConfig
 from recipe.explain.explain import explain
-from recipe.explain.page import AXIS, LINE, TEXT, barcode, draw, keep_apart, lay_out, render_page, segment_note
+from recipe.explain.page import AXIS, LINE, TEXT, Picture, barcode, keep_apart, render_page, segment_note
 from recipe.explain.records import AlignedNarration, Explanation, Links, Match
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Segment
@@ -36,7 +36,7 @@ def aligned_with(segments: list[Segment], matches: list[tuple[int, int]], steps:
 def drawn(aligned: AlignedNarration, history: int) -> ElementTree.Element:
     segments = aligned.narration.segments
     notes = [segment_note(aligned, k, [f"step {i}" for i in range(20)]) for k in range(len(segments))]
-    return ElementTree.fromstring(draw(lay_out(aligned, history), aligned, history, notes, [""] * len(segments)))
+    return ElementTree.fromstring(Picture.of(aligned, history).draw(aligned, history, notes, [""] * len(segments)))
 
 
 @st.composite
@@ -60,7 +60,7 @@ def alignments(draw: Any) -> tuple[AlignedNarration, int]:
 @given(alignments())
 def test_links_end_at_the_middles_of_their_step_and_segment(case: tuple[AlignedNarration, int]) -> None:
     aligned, history = case
-    picture = lay_out(aligned, history)
+    picture = Picture.of(aligned, history)
     links = [path for path in drawn(aligned, history).iter("path") if path.get("class", "").startswith("link ")]
     assert [(int(p.get("data-step", "")), int(p.get("data-segment", ""))) for p in links] == [
         match[:2] for match in aligned.matches
@@ -78,7 +78,7 @@ def test_links_end_at_the_middles_of_their_step_and_segment(case: tuple[AlignedN
 @example((aligned_with([Segment("s0", 0.0, 2.2e-309)], [], 0), 0))  # a length that cannot divide
 def test_everything_stands_inside_and_texts_keep_apart(case: tuple[AlignedNarration, int]) -> None:
     aligned, history = case
-    picture = lay_out(aligned, history)
+    picture = Picture.of(aligned, history)
     matched = {match.segment for match in aligned.matches}
     for span in picture.segments:
         assert -1e-6 <= span.top < span.bottom <= picture.height + 1e-6
@@ -107,14 +107,14 @@ def test_texts_are_the_nearest_that_keep_apart(wanted: list[float]) -> None:
 
 def test_time_runs_down_the_axis() -> None:
     segments = [Segment("a", 30.0, 60.0), Segment("b", 60.0, 90.0), Segment("c", 120.0, 150.0)]
-    picture = lay_out(aligned_with(segments, [(0, 0), (2, 2)], 9), 1)
+    picture = Picture.of(aligned_with(segments, [(0, 0), (2, 2)], 9), 1)
     tops = [span.top / picture.height for span in picture.segments]
     assert tops == pytest.approx([0, 0.25, 0.75])
     assert picture.divide == pytest.approx(picture.height / 9)
     assert picture.history_end == pytest.approx(picture.height / 4)
     assert [tick.text for tick in picture.ticks][:2] == ["0:30", "1:00"]
     assert picture.ticks[-1].y == pytest.approx(picture.height)
-    untimed = lay_out(aligned_with([Segment("a"), Segment("b")], [], 0), 0)
+    untimed = Picture.of(aligned_with([Segment("a"), Segment("b")], [], 0), 0)
     assert (untimed.ticks, untimed.divide, untimed.history_end) == ((), None, None)
     assert untimed.segments[0].middle == pytest.approx(untimed.height / 4)
 

@@ -305,9 +305,9 @@ def test_the_net_is_added_as_a_part_and_a_plan_without_steps_earns_nothing(lists
     before, verifier = Verifier(lists, CONFIG).score(**asked), Verifier(lists, with_net(saved))
     after = verifier.score(**asked)
     for goal, history in product((example.goal, ""), (steps[:2], [])):  # to the last bit, whatever the other plans are
-        groups = [PromptGroup.of(goal, history, own) for own in (plans, plans[:1])]
-        [[first, *_], [alone]] = map(list, verifier.score_groups(groups))
-        assert first == alone
+        groups = [PromptGroup.of(goal, history, own) for own in (plans, plans[1:2])]
+        [[_, second, _], [alone]] = verifier.score_groups(groups)
+        assert second == alone
     for old, new in zip(before, after, strict=True):
         assert new.total == pytest.approx(old.total + new.parts["net"], abs=1e-12)
         assert new.parts["net"] >= 0.0

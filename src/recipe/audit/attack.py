@@ -43,6 +43,11 @@ class AttackPlan(NamedTuple):
     true_reward: float
     """Of the true continuation."""
 
+    @property
+    def length_ratio(self) -> float:
+        """Its length in true lengths."""
+        return len(self.steps) / len(self.prompt.true)
+
 
 def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
     """`count` of the prompts at even distances, all where there are fewer."""

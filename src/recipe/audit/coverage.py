@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from recipe.alignment import backends
 from recipe.artifacts import to_json
 from recipe.audit.perturb import FEWEST as FEWEST_STEPS
-from recipe.audit.perturb import MOST, collapsed, cut_at
+from recipe.audit.perturb import MOST, AuditProcedure, cut_at
 from recipe.audit.score import FAR
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import procedure_rows
@@ -63,7 +63,7 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
     for _, row in procedure_rows(path):
         history = row.history or ()
         if row.steps is not None:
-            procedure = collapsed(row.procedure())
+            procedure = AuditProcedure.of(row.procedure())
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
             # Others have no cut in the audit: half of their steps are done.
             if FEWEST_STEPS <= len(procedure.steps) <= MOST:
@@ -127,10 +127,12 @@ class CoverageLaw:
 
     def videos(self, match: float) -> float:
         """How many covering step lists give this match: the effective number of covering narrations."""
+        # The inverse of match(k), so that covering narrations of other words and lengths count in one unit.
         return math.expm1(max(match - self.zero, 0.0) / self.one_video) / self.growth
 
     def match_for(self, gain: float) -> float | None:
         """The match at which this gain is expected; None where the law does not reach it."""
+        # The inverse of gain(x): x = zero - scale log(1 - (gain - base) / rise), which exists below base + rise.
         share = (gain - self.base) / self.rise
         if share <= 0:
             return self.zero
@@ -228,6 +230,7 @@ def task_coverage(
     for places in by_task.values():
         match = float(np.mean([values[index] for index in places]))
         known = [value for index in places if (value := coverages[index]) is not None]
+        # The upper median: half of the prompts, or more, are known at least so well.
         state = sorted((states[index] for index in places), key=rising.index)[len(places) // 2]
         # The law was fitted to matches of histories, on tasks that the corpora knew.
         predicting = law if state == "known" and any(prompts[index].history for index in places) else None
@@ -405,6 +408,7 @@ def matches(
             others, far = others[:RANKS], far[:FAR]
             x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
             similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
+            # b_i - q of the docstring: best values of B(s) / |s|, less the mean of it over random narrations.
             W = calibrated(similarities, baseline.floors(x))
             matched = backend.grouped_free_alignment(W, [0, len(x)], offsets).matched[1] / len(x)
             chance = float(matched[len(others) :].mean()) if far else 0.0

@@ -30,7 +30,6 @@ from recipe.audit.results import (
     Padding,
     RewardAudit,
     SampleResult,
-    answer,
     findings,
 )
 from recipe.audit.samples import with_samples
@@ -39,6 +38,7 @@ from recipe.audit.score import (
     PADDED,
     RELEVANCE,
     AuditScores,
+    Key,
     NamedScorer,
     ProcedureCoverage,
     ScoredPrompt,
@@ -48,9 +48,7 @@ from recipe.audit.score import (
     wins,
 )
 from recipe.audit.shares import (
-    Key,
     group_means,
-    key_of,
     known_share,
     paired_difference,
     prompt_means,
@@ -137,7 +135,9 @@ def audit_rewards(
         settings=dict(settings or {}) | asdict(extent),
         procedures=dict(Counter(procedure.source for procedure in selection.audited)),
         left_out=selection.left_out,
-        answer=answer(coverage, problem),
+        answer=f"Whether the corpus covers these tasks is not known: {problem}."
+        if coverage is None
+        else coverage.answer,
         findings=(
             *(f"{reward.name}: {reward.caution}" for reward in audited if reward.caution),
             *_cautions(selection, prompts, unused),
@@ -155,6 +155,7 @@ def audited_prompts(
     procedures = list(procedures)
     ids = VideoIds(procedure.video_id for procedure in procedures)
     held, unclear = set[str](), set[str]()
+    # A reward that reads the very video of a procedure would be audited on its own answer.
     for name in (corpus.narration(index).video_id for index in range(len(corpus))):
         if video_id := ids.find(name):
             held.add(video_id)
@@ -229,7 +230,7 @@ def measure(
     coverages = [reward.coverage for reward in truths if reward.coverage is not None]
     # MEAN in thirds of the prompts by kappa, the least covered first; none where there are fewer than three.
     # Thirds and not a threshold: what counts as covered differs by corpus.
-    known = sorted((kappas[key_of(prompt)], row) for row, prompt in enumerate(prompts) if key_of(prompt) in kappas)
+    known = sorted((kappas[prompt.key], row) for row, prompt in enumerate(prompts) if prompt.key in kappas)
     thirds = np.array_split([row for _, row in known], 3) if len(known) >= 3 else []
     return RewardAudit(
         name=name,
@@ -272,7 +273,7 @@ def length_correlation(prompts: Sequence[ScoredPrompt]) -> float | None:
         variants = [name for name in prompt.rewards if name != ALTERNATIVE]
         rewards = np.array([prompt.rewards[name].total for name in variants])
         lengths = np.array([len(prompt.prompt.variants[name]) for name in variants], dtype=np.float64)
-        # A correlation with a constant is not defined, and is not 0.
+        # Within a prompt, because prompts differ in level; a correlation with a constant is not defined, and is not 0.
         if np.ptp(rewards) > 0 and np.ptp(lengths) > 0:
             correlations.append(np.corrcoef(rewards, lengths)[0, 1])
     return float(np.mean(correlations)) if correlations else None
@@ -293,7 +294,7 @@ def measure_attack(
         return None
     goals = [same_goal(plan.prompt.goal) for plan in attacked]
     total = sum(len(plan.steps) for plan in attacked)
-    ratios = [len(plan.steps) / len(plan.prompt.true) for plan in attacked]
+    ratios = [plan.length_ratio for plan in attacked]
     longest = attacked[int(np.argmax(ratios))]
     return AttackResult(
         prompts=len(attacked),
@@ -318,6 +319,7 @@ def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
             known = [reward.total for reward in rewards if reward is not None]
             unscored += len(rewards) - len(known)
             if known:
+                # Of a prompt first: systems may have written several samples for one and few for another.
                 shares.append(float(np.mean([wins(prompt.rewards[TRUE].total, total) for total in known])))
                 goals.append(same_goal(prompt.prompt.goal))
                 scored = zip(prompt.prompt.samples[system], rewards, strict=True)
@@ -339,8 +341,7 @@ def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | N
     """How far the corpus covers the procedures; None where no procedure could be compared."""
     if not covered:
         return None
-    # Of each procedure, the share of its mixtures that are covered less, those covered alike as halves.
-    shares = np.array([np.mean([wins(procedure.kappa, kappa) for kappa in procedure.mixed]) for procedure in covered])
+    shares = np.array([procedure.wins for procedure in covered])
     goals = [same_goal(procedure.performed.goal) for procedure in covered]
     sources: dict[str, list[int]] = {}
     for index, procedure in enumerate(covered):

@@ -282,6 +282,7 @@ def _share(share: Interval | None) -> Cell:
         return Cell(None, hint="could not be made")
     why = f"; no interval: {share.reason}" if share.reason else ""
     hint = f"{share.observations} prompts, {share.clusters} goals{why}"
+    # 200 (share - 1/2): from -100 for a share of 0 by way of no colour at chance to 100.
     # The reason in every cell would make the table wider than a phone.
     part: Literal["all", "mean"] = "mean" if share.reason else "all"
     return Cell(in_percent(share), 0, shade=round(200 * (share.mean - 0.5)), hint=hint, part=part)

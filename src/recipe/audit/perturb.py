@@ -48,6 +48,18 @@ class AuditProcedure(NamedTuple):
     goal: str
     steps: Steps
 
+    @classmethod
+    def of(cls, procedure: Procedure) -> "AuditProcedure":
+        """The procedure without steps that repeat the one before, up to case and space."""
+        texts = [" ".join(step.text.split()) for step in procedure.steps]
+        # A repeated step would make `repeat_next` true in part, and `swap_adjacent` no change.
+        kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
+        return cls(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
+
+    def random(self, seed: int, purpose: str) -> Random:
+        """The random numbers for one purpose, which neither another purpose nor another procedure changes."""
+        return Random("/".join((str(seed), self.source, self.video_id, purpose)))
+
 
 class Selection(NamedTuple):
     """The procedures that are audited, those that corruptions may draw on, and what was left out."""
@@ -79,7 +91,7 @@ def select(
     """
     left_out = dict.fromkeys((REPEATED, IN_CORPUS, TOO_SHORT, TOO_LONG), 0)
     usable: dict[tuple[str, str], AuditProcedure] = {}
-    for procedure in map(collapsed, procedures):
+    for procedure in map(AuditProcedure.of, procedures):
         if (procedure.source, procedure.video_id) in usable:
             left_out[REPEATED] += 1
         elif procedure.video_id in corpus_videos:
@@ -94,14 +106,6 @@ def select(
         sources.setdefault(key[0], []).append(usable[key])
     audited = [procedure for ordered in sources.values() for procedure in ordered[:limit]]
     return Selection(audited, [procedure for ordered in sources.values() for procedure in ordered], left_out)
-
-
-def collapsed(procedure: Procedure) -> AuditProcedure:
-    """The procedure without steps that repeat the one before, up to case and space."""
-    texts = [" ".join(step.text.split()) for step in procedure.steps]
-    # A repeated step would make `repeat_next` true in part, and `swap_adjacent` no change.
-    kept = [text for i, text in enumerate(texts) if i == 0 or text.casefold() != texts[i - 1].casefold()]
-    return AuditProcedure(procedure.source, procedure.video_id, procedure.goal, tuple(kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ class Cut(NamedTuple):
 
     def random(self, purpose: str) -> Random:
         """The random numbers for one purpose, which no other corruption changes."""
-        return _random(self.seed, self.performed, purpose)
+        return self.performed.random(self.seed, purpose)
 
     def place_in(self, other: AuditProcedure) -> int:
         """The cut point of another procedure at the same relative position, rounded."""
@@ -151,7 +155,7 @@ def build_prompts(selection: Selection, embed: Embed, seed: int = 0) -> list[Aud
 def cut_at(performed: AuditProcedure, seed: int) -> Cut:
     """The procedure cut after t steps, t uniform in 2..M-3."""
     # Of two steps to come, `half` and `missing_middle` would be one plan.
-    t = _random(seed, performed, "cut").randint(2, len(performed.steps) - 3)
+    t = performed.random(seed, "cut").randint(2, len(performed.steps) - 3)
     return Cut(performed, t, seed, performed.steps[:t], performed.steps[t:])
 
 
@@ -228,6 +232,7 @@ class _Others:
         for source, by_goal in self._by_goal.items():
             goals = list(by_goal)
             vectors = embed(goals)
+            # Of unit vectors the products are cosines; stable, so that goals that are equally near keep their order.
             order = np.argsort(-(vectors @ vectors.T), axis=1, kind="stable")
             self._nearest[source] = {
                 goal: [goals[j] for j in row if j != i] for i, (goal, row) in enumerate(zip(goals, order, strict=True))
@@ -260,7 +265,3 @@ class _Others:
             return None
         chosen = random.choice(videos)
         return chosen.steps[cut.place_in(chosen) :]
-
-
-def _random(seed: int, performed: AuditProcedure, purpose: str) -> Random:
-    return Random("/".join((str(seed), performed.source, performed.video_id, purpose)))

@@ -123,6 +123,29 @@ class CoverageResult:
     mixed: float
     """Mean over mixtures."""
 
+    @property
+    def answer(self) -> str:
+        """Does the corpus cover the tasks? One sentence."""
+        share = self.wins
+        if share.observations < FEWEST_PROCEDURES:
+            count = f"{share.observations} procedure{'' if share.observations == 1 else 's'}"
+            problem = f"Whether the corpus covers these tasks cannot be told from {count}"
+            return f"{problem}; give {FEWEST_PROCEDURES} or more."
+        verdict = "The corpus hardly covers these tasks"
+        if share.mean >= YES:
+            verdict = "The corpus covers these tasks"
+        elif share.mean >= PARTLY and share.low is None:
+            verdict = "Whether the corpus covers these tasks cannot be told"
+        elif share.mean >= PARTLY and share.low is not None and share.low > 0.5:
+            verdict = "The corpus covers these tasks in part"
+        sources = ", ".join(f"{source} {percent(own.mean)}%" for source, own in self.by_source.items())
+        by_source = f", by source {sources}" if len(self.by_source) > 1 else ""
+        return (
+            f"{verdict}: the steps of the task fit its narrations better than as many steps mixed from "
+            f"other tasks in {percent(share.mean)}%{bounds(share)} of comparisons on "
+            f"{share.observations} procedures (50% is chance){by_source}."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Audit:
@@ -139,30 +162,6 @@ class Audit:
     findings: tuple[str, ...]
     coverage: CoverageResult | None
     rewards: tuple[RewardAudit, ...]
-
-
-def answer(coverage: CoverageResult | None, problem: str = "") -> str:
-    """Does the corpus cover the tasks? One sentence; `problem` says why there is no statistic."""
-    if coverage is None:
-        return f"Whether the corpus covers these tasks is not known: {problem}."
-    wins = coverage.wins
-    if wins.observations < FEWEST_PROCEDURES:
-        count = f"{wins.observations} procedure{'' if wins.observations == 1 else 's'}"
-        return f"Whether the corpus covers these tasks cannot be told from {count}; give {FEWEST_PROCEDURES} or more."
-    verdict = "The corpus hardly covers these tasks"
-    if wins.mean >= YES:
-        verdict = "The corpus covers these tasks"
-    elif wins.mean >= PARTLY and wins.low is None:
-        verdict = "Whether the corpus covers these tasks cannot be told"
-    elif wins.mean >= PARTLY and wins.low is not None and wins.low > 0.5:
-        verdict = "The corpus covers these tasks in part"
-    sources = ", ".join(f"{source} {percent(share.mean)}%" for source, share in coverage.by_source.items())
-    by_source = f", by source {sources}" if len(coverage.by_source) > 1 else ""
-    return (
-        f"{verdict}: the steps of the task fit its narrations better than as many steps mixed from "
-        f"other tasks in {percent(wins.mean)}%{bounds(wins)} of comparisons on "
-        f"{wins.observations} procedures (50% is chance){by_source}."
-    )
 
 
 def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:

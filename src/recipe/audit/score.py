@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Sequence
 from itertools import islice
-from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +45,10 @@ TIE = 1e-6
 """Rewards that are no further apart, also in proportion, are equal: so much is rounding, which differs by processor."""
 
 
+Key = tuple[str, str]
+"""Source and video id of a prompt."""
+
+
 class NamedScorer(NamedTuple):
     """A reward under its name."""
 
@@ -65,6 +68,11 @@ class ScoredPrompt(NamedTuple):
     """Of the true continuation with as many generic steps as `PADDED` says."""
     samples: dict[str, list[Reward | None]]
     """Of each system's samples for the prompt; None for a sample that could not be scored."""
+
+    @property
+    def key(self) -> Key:
+        """What tells the prompt from the others."""
+        return self.prompt.source, self.prompt.video_id
 
 
 class AuditScores(NamedTuple):
@@ -141,6 +149,11 @@ class ProcedureCoverage(NamedTuple):
     mixed: tuple[float, ...]
     """kappa of each mixture."""
 
+    @property
+    def wins(self) -> float:
+        """The share of the mixtures that are covered less, those covered alike as halves."""
+        return float(np.mean([wins(self.kappa, kappa) for kappa in self.mixed]))
+
 
 def corpus_coverage(
     corpus: NarrationIndex, selection: Selection, embed: Embed, seed: int = 0, progress: Progress = SILENT
@@ -160,7 +173,7 @@ def corpus_coverage(
         by_goal.setdefault(procedure.source, {}).setdefault(same_goal(procedure.goal), []).append(procedure)
     mixtures: dict[AuditProcedure, list[Steps]] = {}
     for procedure in selection.audited:
-        random = Random("/".join((str(seed), procedure.source, procedure.video_id, "mixed")))
+        random = procedure.random(seed, "mixed")
         others = [videos for goal, videos in by_goal[procedure.source].items() if goal != same_goal(procedure.goal)]
         if foreign := [video for videos in others for video in videos]:
             mixtures[procedure] = [
@@ -193,6 +206,7 @@ def corpus_coverage(
             x = centred(query, mean)
             W = calibrated(np.concatenate(narrations) @ x.T, baseline.floors(x))
             offsets = np.cumsum([0, *map(len, narrations)])
+            # kappa(s) of the docstring above: B by the free matching of the grounded reward, per step.
             matched = backend.grouped_free_alignment(W, [0, len(query)], offsets).matched[1]
             kappas.append(float(matched[: len(near)].mean() - matched[len(near) :].mean()) / len(query))
             advance(1)

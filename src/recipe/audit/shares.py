@@ -17,8 +17,6 @@ from recipe.stats import Interval, mean_interval
 from recipe.text import same_goal
 
 Array = NDArray[np.float64]
-Key = tuple[str, str]
-"""Source and video id of a prompt."""
 
 
 def win_table(prompts: Sequence[ScoredPrompt], names: Collection[str] = CORRUPTIONS) -> Array:
@@ -63,17 +61,13 @@ def known_share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interv
 
 def paired_difference(scored: Sequence[ScoredPrompt], baseline: Sequence[ScoredPrompt]) -> Interval | None:
     """MEAN less the baseline's, on the prompts that both scored."""
-    common = set(map(key_of, scored)) & set(map(key_of, baseline))
+    common = {prompt.key for prompt in scored} & {prompt.key for prompt in baseline}
     if not common:
         return None
-    first, second = ([prompt for prompt in prompts if key_of(prompt) in common] for prompts in (scored, baseline))
+    first, second = ([prompt for prompt in prompts if prompt.key in common] for prompts in (scored, baseline))
+    # Paired: both rewards judge the same prompts, whose difficulty falls out of the difference.
     gains = prompt_means(win_table(first)) - prompt_means(win_table(second))
     return mean_interval(gains, [same_goal(scored.prompt.goal) for scored in first])
-
-
-def key_of(scored: ScoredPrompt) -> Key:
-    """What tells a prompt from the others."""
-    return scored.prompt.source, scored.prompt.video_id
 
 
 def in_percent(share: Interval) -> Interval:

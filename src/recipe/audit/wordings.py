@@ -76,6 +76,7 @@ def vague(step: str, index: int) -> str:
     ('Pour it', 'gently take off the ingredients', 'wait')
     """
     words, tables = step.rstrip(" .").split(), wordings()
+    # An adverb or two may come before the verb: "gently whisk".
     end = 1 + next((i for i, word in enumerate(words[:3]) if word.lower() in tables.verbs), 0)
     if end < len(words) - 1 and words[end].lower() in tables.particles:
         end += 1

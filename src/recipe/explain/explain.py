@@ -113,6 +113,7 @@ def explain(
     """
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
+    # R(c) - R(c less one step), and no Shapley values: n + 1 rewards in place of 2^n, and what a reader asks.
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
     pool = verifier.align(history=h, continuation=plan, goal=goal)
     narrations = tuple(pooled_narration(verifier.corpus, pooled) for pooled in pool)

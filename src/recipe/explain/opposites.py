@@ -34,6 +34,18 @@ class _Form(NamedTuple):
     state: bool
     """Whether its words stand together, in this form alone."""
 
+    def stands(self, words: tuple[str, ...], at: int) -> bool:
+        """Whether it stands at a place where its first word does: its other words are behind it."""
+        if self.state:
+            return words[at : at + len(self.words)] == self.words
+        rest = list(self.words[1:])
+        for word in words[at + 1 : at + 1 + _BEHIND]:
+            if not rest or word in _lexicon().breaks:
+                break
+            if word == rest[0]:
+                del rest[0]
+        return not rest
+
 
 class _Mention(NamedTuple):
     """A place of a text that names one side of a pair; the pair of a step's own verb is the verb."""
@@ -99,7 +111,7 @@ def _mentions(text: str) -> tuple[_Mention, ...]:
     lexicon, words, mentions = _lexicon(), _words(text), list[_Mention]()
     for at, word in enumerate(words):
         verb = lexicon.verbs.get(word, word)
-        forms = [form for form in lexicon.forms.get(verb, ()) if _stands(form, words, at)]
+        forms = [form for form in lexicon.forms.get(verb, ()) if form.stands(words, at)]
         longest = max((len(form.words) for form in forms), default=0)
         for form in forms:
             if len(form.words) == longest:
@@ -116,19 +128,6 @@ def _of_verb(words: tuple[str, ...], verb: str) -> tuple[_Mention, ...]:
         if verb and (stem == verb or f"un{stem}" == verb or stem == f"un{verb}"):
             mentions.append(_Mention(verb, (stem == verb) != _is_negated(words, at), _things(words, at, (word,))))
     return tuple(mentions)
-
-
-def _stands(form: _Form, words: tuple[str, ...], at: int) -> bool:
-    """Whether a form whose first word stands at a place has its other words behind it."""
-    if form.state:
-        return words[at : at + len(form.words)] == form.words
-    rest = list(form.words[1:])
-    for word in words[at + 1 : at + 1 + _BEHIND]:
-        if not rest or word in _lexicon().breaks:
-            break
-        if word == rest[0]:
-            del rest[0]
-    return not rest
 
 
 def _things(words: tuple[str, ...], at: int, form: tuple[str, ...], *, before: bool = False) -> frozenset[str]:

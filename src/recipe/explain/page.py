@@ -134,7 +134,7 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
     what the page says where it is pointed at.
     """
     history, names = len(explanation.history), _names(explanation)
-    picture, segments = lay_out(aligned, history), aligned.narration.segments
+    picture, segments = Picture.of(aligned, history), aligned.narration.segments
     notes = [segment_note(aligned, k, names) for k in range(len(segments))]
     addresses = [links.of(aligned.narration, segment) or "" for segment in segments]
     kinds = _kinds(aligned, history)
@@ -165,7 +165,7 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
         "aligned": aligned,
         "link": links.of(aligned.narration),
         "picture": picture,
-        "svg": Markup(draw(picture, aligned, history, notes, addresses)),
+        "svg": Markup(picture.draw(aligned, history, notes, addresses)),
         "strip": Markup(barcode(aligned, history)),
         "steps": steps,
         "texts": [marks[k] for k in sorted(picture.texts)],
@@ -228,76 +228,76 @@ class Picture:
     """Middle of the text of each segment that has one beside the axis: all matched ones, others where there is room."""
     ticks: tuple[Tick, ...]
 
-
-def lay_out(aligned: AlignedNarration, history: int) -> Picture:
-    """Lay out one alignment whose first `history` steps are those of h."""
-    steps, segments = len(aligned.similarities), aligned.narration.segments
-    matched = sorted({match.segment for match in aligned.matches})
-    height = max(STEP * steps, TEXT * len(matched), min(LINE * len(segments), _LOWEST))
-    spans = _spans(aligned, height)
-    end = aligned.history_end(history)
-    # Matched segments have their texts first, as near to them as they fit; others where room is left.
-    texts = dict(zip(matched, keep_apart([spans[k].middle for k in matched], TEXT, height), strict=True))
-    taken = [Span(y - TEXT / 2, y + TEXT / 2) for y in texts.values()]
-    for k, span in enumerate(spans):
-        y = min(max(span.middle, LINE / 2), height - LINE / 2)
-        line = Span(y - LINE / 2, y + LINE / 2)
-        if k not in texts and all(line.bottom <= other.top or line.top >= other.bottom for other in taken):
-            texts[k] = y
-            taken.append(line)
-    ticks = []
-    if (times := _times(aligned)) is not None:
-        first, last = times
-        every = next((step for step in _TICKS if (last - first) / step <= height / 60), _TICKS[-1])
-        for second in range(-int(-first // every) * every, int(last) + 1, every):
-            ticks.append(Tick((second - first) * height / (last - first), clock(second)))
-    return Picture(
-        height=height,
-        steps=tuple((i + 0.5) * height / steps for i in range(steps)),
-        divide=history * height / steps if history else None,
-        segments=spans,
-        history_end=None if end is None else spans[end].bottom,
-        texts=texts,
-        ticks=tuple(ticks),
-    )
-
-
-def draw(picture: Picture, aligned: AlignedNarration, history: int, notes: Sequence[str], links: Sequence[str]) -> str:
-    """The column between steps and texts as an `<svg>` element: links, leaders and the axis.
-
-    `notes` and `links` are a sentence and an address, which may be empty, for each segment.
-    """
-    elements = []
-    if picture.divide is not None and picture.history_end is not None:
-        curve = _curve(picture.divide, picture.history_end)
-        elements.append(f'<path class="frontier" d="{curve} H{AXIS + WIDTH + 4:g}"/>')
-    for k, text in picture.texts.items():
-        start, middle = AXIS + WIDTH + 1, picture.segments[k].middle
-        elements.append(f'<path class="leader" d="M{start:g} {middle:.2f} L98 {text:.2f}"/>')
-    for number, match in enumerate(aligned.matches):
-        curve = _curve(picture.steps[match.step], picture.segments[match.segment].middle)
-        kind = "done" if match.step < history else "plan"
-        elements.append(
-            f'<path class="link {kind}" data-links="{number}" data-step="{match.step}" '
-            f'data-segment="{match.segment}" style="--s:{min(max(match.similarity, 0.0), 1.0):g}" d="{curve}"/>'
+    @classmethod
+    def of(cls, aligned: AlignedNarration, history: int) -> "Picture":
+        """Lay out one alignment whose first `history` steps are those of h."""
+        steps, segments = len(aligned.similarities), aligned.narration.segments
+        matched = sorted({match.segment for match in aligned.matches})
+        height = max(STEP * steps, TEXT * len(matched), min(LINE * len(segments), _LOWEST))
+        spans = _spans(aligned, height)
+        end = aligned.history_end(history)
+        # Matched segments have their texts first, as near to them as they fit; others where room is left.
+        texts = dict(zip(matched, keep_apart([spans[k].middle for k in matched], TEXT, height), strict=True))
+        taken = [Span(y - TEXT / 2, y + TEXT / 2) for y in texts.values()]
+        for k, span in enumerate(spans):
+            y = min(max(span.middle, LINE / 2), height - LINE / 2)
+            line = Span(y - LINE / 2, y + LINE / 2)
+            if k not in texts and all(line.bottom <= other.top or line.top >= other.bottom for other in taken):
+                texts[k] = y
+                taken.append(line)
+        ticks = []
+        if (times := _times(aligned)) is not None:
+            first, last = times
+            # Labels are 60 units apart at least, so that none overlaps another.
+            every = next((step for step in _TICKS if (last - first) / step <= height / 60), _TICKS[-1])
+            for second in range(-int(-first // every) * every, int(last) + 1, every):
+                ticks.append(Tick((second - first) * height / (last - first), clock(second)))
+        return cls(
+            height=height,
+            steps=tuple((i + 0.5) * height / steps for i in range(steps)),
+            divide=history * height / steps if history else None,
+            segments=spans,
+            history_end=None if end is None else spans[end].bottom,
+            texts=texts,
+            ticks=tuple(ticks),
         )
-    kinds = _kinds(aligned, history)
-    for k, span in enumerate(picture.segments):
-        bar = (
-            f'<rect class="bar {kinds.get(k, "free")}" x="{AXIS:g}" width="{WIDTH:g}" y="{span.top:.2f}" '
-            f'height="{span.bottom - span.top:.2f}"/>'
+
+    def draw(self, aligned: AlignedNarration, history: int, notes: Sequence[str], links: Sequence[str]) -> str:
+        """The column between steps and texts as an `<svg>` element: links, leaders and the axis.
+
+        `notes` and `links` are a sentence and an address, which may be empty, for each segment.
+        """
+        elements = []
+        if self.divide is not None and self.history_end is not None:
+            curve = _curve(self.divide, self.history_end)
+            elements.append(f'<path class="frontier" d="{curve} H{AXIS + WIDTH + 4:g}"/>')
+        for k, text in self.texts.items():
+            start, middle = AXIS + WIDTH + 1, self.segments[k].middle
+            elements.append(f'<path class="leader" d="M{start:g} {middle:.2f} L98 {text:.2f}"/>')
+        for number, match in enumerate(aligned.matches):
+            curve = _curve(self.steps[match.step], self.segments[match.segment].middle)
+            kind = "done" if match.step < history else "plan"
+            elements.append(
+                f'<path class="link {kind}" data-links="{number}" data-step="{match.step}" '
+                f'data-segment="{match.segment}" style="--s:{min(max(match.similarity, 0.0), 1.0):g}" d="{curve}"/>'
+            )
+        kinds = _kinds(aligned, history)
+        for k, span in enumerate(self.segments):
+            bar = (
+                f'<rect class="bar {kinds.get(k, "free")}" x="{AXIS:g}" width="{WIDTH:g}" y="{span.top:.2f}" '
+                f'height="{span.bottom - span.top:.2f}"/>'
+            )
+            address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
+            name, role = ("a", "") if links[k] else ("g", ' role="img"')
+            note = escape(notes[k])
+            tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
+            # One stop of the Tab key for all segments; arrow keys move between them.
+            focus = f'class="segment" tabindex="{-1 if k else 0}"'
+            elements.append(f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>")
+        return (
+            f'<svg class="links" viewBox="0 0 100 {self.height:g}" preserveAspectRatio="none" role="group" '
+            f'aria-label="Segments along time; arrow keys move between them">{"".join(elements)}</svg>'
         )
-        address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
-        name, role = ("a", "") if links[k] else ("g", ' role="img"')
-        note = escape(notes[k])
-        tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
-        # One stop of the Tab key for all segments; arrow keys move between them.
-        focus = f'class="segment" tabindex="{-1 if k else 0}"'
-        elements.append(f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>")
-    return (
-        f'<svg class="links" viewBox="0 0 100 {picture.height:g}" preserveAspectRatio="none" role="group" '
-        f'aria-label="Segments along time; arrow keys move between them">{"".join(elements)}</svg>'
-    )
 
 
 def barcode(aligned: AlignedNarration, history: int) -> str:
@@ -351,6 +351,7 @@ def keep_apart(wanted: Sequence[float], size: float, height: float) -> list[floa
             before, members = blocks.pop()
             mean, count = (before * members + mean * count) / (members + count), members + count
         blocks.append((mean, count))
+    # Shifted back by i * size, neighbours of one block touch, and a block stands where its members want to on average.
     offsets = [mean for mean, count in blocks for _ in range(count)]
     lowest, highest = size / 2, height - size / 2 - (len(wanted) - 1) * size
     return [min(max(offset, lowest), max(highest, lowest)) + i * size for i, offset in enumerate(offsets)]

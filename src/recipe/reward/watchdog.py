@@ -323,6 +323,16 @@ class _SignalState:
     """The last step at which it held after that."""
     sentence: str = ""
 
+    def hold(self, step: int) -> bool:
+        """Count a step at which the signal holds; whether it has lasted long enough to be reported."""
+        if self.streak == 0:
+            self.began = step
+        self.streak += 1
+        if self.since is None and self.streak >= LASTING:
+            self.since = self.began
+        self.last = step
+        return self.since is not None
+
 
 @dataclass(slots=True)
 class Watchdog:
@@ -342,7 +352,7 @@ class Watchdog:
         self.steps.append(statistics)
         if payments is not None:
             self._payments.append(payments)
-        evidence, rise, new = self._evidence(), "", list[str]()
+        evidence, rise, told = self._evidence(), "", {finding.signal for finding in self.findings}
         earned = _change(self._series("reward"))
         if earned is not None and earned.errors >= CHANGE_ERRORS:
             before, now = (format_number(value, 3) for value in (earned.before, earned.now))
@@ -351,26 +361,17 @@ class Watchdog:
             state, known = self._states.setdefault(signal, _SignalState()), evidence.get(signal)
             if known is None:
                 state.streak = 0
-                continue
-            if state.streak == 0:
-                state.began = statistics.step
-            state.streak += 1
-            if state.since is None:
-                if state.streak < LASTING:
-                    continue
-                state.since = state.began
-                new.append(signal)
-            state.last = statistics.step
-            state.sentence = sentence.format(
-                since=state.since,
-                before=known.before,
-                now=known.now,
-                relative=known.relative,
-                pace=f", lately by {known.slope:+.2f} a step" if known.slope > 0 else "",
-                word=known.word,
-                reward=rise,
-            )
-        return [finding for finding in self.findings if finding.signal in new]
+            elif state.hold(statistics.step):
+                state.sentence = sentence.format(
+                    since=state.since,
+                    before=known.before,
+                    now=known.now,
+                    relative=known.relative,
+                    pace=f", lately by {known.slope:+.2f} a step" if known.slope > 0 else "",
+                    word=known.word,
+                    reward=rise,
+                )
+        return [finding for finding in self.findings if finding.signal not in told]
 
     @property
     def findings(self) -> list[Finding]:
@@ -422,9 +423,7 @@ class Watchdog:
         return held
 
     def _paid_word(self) -> Evidence | None:
-        """The word whose presence goes with the reward most closely, whatever the goal; None before there are steps
-        enough.
-        """
+        """The word whose presence goes with the reward most closely, whatever the goal; None while steps are few."""
         if len(self._payments) < LEVEL_STEPS:
             return None
         sums: dict[str, NDArray[np.float64]] = {}
