@@ -254,6 +254,8 @@ def test_words_for_the_grounded_reward(corpus: Any) -> None:
     assert named.items() >= (found | {"reward": 0.3, "coverage": 0.42}).items()
     terms = as_row(explained, Links())["terms"]
     assert sum(terms.values()) == pytest.approx((0.375 + 0.25 * 0.1 - 0.01) / (1 + 8))
+    nothing = Told(corpus, reward(0.0, parts=dict.fromkeys(found, 0.0)), verifier="grounded")
+    assert not any("the sum of" in own for own in in_words(explain(nothing, goal="g", history=[], continuation=["a"])))
 
 
 @pytest.mark.parametrize("narrations", [1, 100, 101, 149, 150])

@@ -102,7 +102,16 @@ def spelt_out(
 def test_rewards_are_the_equations(corpus: Any, goal: str, history: list[str], trust: Any) -> None:
     config = GroundedConfig(pool_size=3, background_size=2, trust=trust)
     verifier = Verifier(corpus, RewardConfig(verifier="grounded", grounded=config))
-    plans = [TEA, TEA[::-1], TYRE, [*TEA, *TEA[:1]], [GOAL], ["whisk the eggs", "stir"], HISTORY, []]
+    plans = [
+        TEA,
+        TEA[::-1],
+        TYRE,
+        [*TEA, *TEA[:1]],
+        [GOAL],
+        ["whisk the eggs", "make some tea", f"{GOAL} now"],
+        HISTORY,
+        [],
+    ]
     for plan, reward in zip(plans, verifier.score(goal=goal, history=history, continuations=plans), strict=True):
         pool = {hit.narration for hit in reward.pool}
         assert len(pool) == 3

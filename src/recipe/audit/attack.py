@@ -55,7 +55,7 @@ def spread(prompts: Sequence[AuditPrompt], count: int) -> list[AuditPrompt]:
     return [prompts[i * len(prompts) // count] for i in range(count)]
 
 
-def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advance = lambda _: None) -> list[AttackPlan]:
+def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advance) -> list[AttackPlan]:
     """The greedy optimum for each prompt that can be scored; all plans grow together, so that each round is one call.
 
     `advance` counts the prompts that are finished.
@@ -103,9 +103,7 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
     ]
 
 
-def best_plans(
-    scorer: Scorer, prompts: Sequence[AuditPrompt], seed: int = 0, advance: Advance = lambda _: None
-) -> list[AttackPlan]:
+def best_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], seed: int, advance: Advance) -> list[AttackPlan]:
     """The best of the composed plans for each prompt that can be scored, the first of equals."""
     attacks = []
     candidates = [composed_plans(prompt, seed) for prompt in prompts]
@@ -127,7 +125,7 @@ def best_plans(
     return attacks
 
 
-def composed_plans(prompt: AuditPrompt, seed: int = 0) -> list[Steps]:
+def composed_plans(prompt: AuditPrompt, seed: int) -> list[Steps]:
     """64 plans of 1 to 2n steps, the same for every reward.
 
     A step is drawn by its kind first, so that a kind does not weigh more for having more steps.
