@@ -156,28 +156,25 @@ def test_trl_logs_every_part_over_the_rows_that_have_it() -> None:
     assert {"rho", "gated", "aligned_history", "aligned_full"} <= set(metrics)
 
 
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content, **more}
+
+
 @pytest.mark.parametrize(
     ("completion", "text"),
     [
         ("1. pour", "1. pour"),
-        ([{"role": "assistant", "content": "1. pour"}], "1. pour"),
-        ([{"role": "assistant", "content": "thinking"}, {"role": "assistant", "content": "1. pour"}], "1. pour"),
-        ([{"role": "assistant", "content": None, "tool_calls": []}], ""),
-        ([{"role": "assistant", "content": [{"type": "image"}, {"type": "text", "text": "1. pour"}]}], "1. pour"),
-        ([{"role": "assistant", "content": [{"type": "text", "text": "1. p"}, {"text": "our"}]}], "1. pour"),
-        ([{"role": "assistant", "content": [{"type": "output_text", "text": "1. pour"}]}], "1. pour"),
-        (
-            [
-                {"role": "assistant", "content": [{"type": name, "text": "1. wait"}]}
-                for name in ("thinking", "reasoning")
-            ],
-            "",
-        ),
-        ([{"role": "assistant", "content": "1. pour"}, {"role": "tool", "content": "1. wait"}], "1. pour"),
-        (({"role": "assistant", "content": "1. pour"}, {"role": "user", "content": None}), "1. pour"),
-        ([{"role": "assistant", "content": "1. pour"}, {"role": "assistant", "content": None}], ""),
+        ([said("thinking"), said("1. pour")], "1. pour"),
+        ([said(None, tool_calls=[])], ""),
+        ([said([{"type": "image"}, {"type": "text", "text": "1. pour"}])], "1. pour"),
+        ([said([{"type": "text", "text": "1. p"}, {"text": "our"}])], "1. pour"),
+        ([said([{"type": "output_text", "text": "1. pour"}])], "1. pour"),
+        ([said([{"type": name, "text": "1. wait"}]) for name in ("thinking", "reasoning")], ""),
+        ([said("1. pour"), {"role": "tool", "content": "1. wait"}], "1. pour"),
+        ((said("1. pour"), {"role": "user", "content": None}), "1. pour"),
+        ([said("1. pour"), said(None)], ""),
         ([{"content": "1. pour"}], "1. pour"),
-        ([{"role": "assistant", "content": []}], ""),
+        ([said([])], ""),
     ],
 )
 def test_a_completion_is_read_in_every_form(completion: Any, text: str) -> None:

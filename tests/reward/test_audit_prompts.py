@@ -274,14 +274,22 @@ def test_merged_and_split_steps_read_as_sentences() -> None:
     assert in_phases("Pour it.")[0] == "start to pour it"
 
 
-def test_a_groups_mean_is_the_mean_over_its_classes(corpus: Any) -> None:
+def test_a_mean_is_that_over_the_classes_however_many_prompts_have_them(corpus: Any) -> None:
     sums = NamedScorer("sums", Sums())
-    rewards = audit_rewards([sums], corpus, PROCEDURES, EMBED, Extent(attacked=0)).rewards
-    order = {"shuffled", "reversed", "swap_adjacent"}
+    # A source with one goal has no steps of other goals.
+    made = [*PROCEDURES, *(procedure(f"x{n}", "alone", [f"tie {n} {k}" for k in range(7)], "away") for n in range(9))]
+    rewards = audit_rewards([sums], corpus, made, EMBED, Extent(attacked=0)).rewards
+    groups = {
+        "order": {"shuffled", "reversed", "swap_adjacent"},
+        "content": {"offgoal", "related", "near_ordered", "vague"},
+    }
     for one in rewards:
-        share = one.groups["order"]
-        assert share.mean == pytest.approx(np.mean([one.classes[name].mean for name in order]))
-        assert share.reason if share.low is None else share.low <= share.mean
+        assert one.mean.mean == pytest.approx(np.mean([share.mean for share in one.classes.values()]))
+        assert one.classes["offgoal"].observations < one.classes["vague"].observations
+        for group, classes in groups.items():
+            share = one.groups[group]  # type: ignore[index]
+            assert share.mean == pytest.approx(np.mean([one.classes[name].mean for name in classes]))
+            assert share.reason if share.low is None else share.low <= share.mean
         assert one.worst == min(one.classes.values(), key=lambda share: share.mean)
         assert list(one.groups) == ["order", "content", "length", "repetition", "gaming"]
     assert rewards[1].groups["order"].mean == 0.5  # of length

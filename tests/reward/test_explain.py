@@ -126,18 +126,10 @@ def test_every_narration_of_the_pool_is_aligned_best_first(corpus: Any, explanat
         assert aligned.narration == corpus.narration(aligned.index)
         np.testing.assert_allclose(aligned.similarities, W, atol=6e-5)
         assert all(match.similarity == aligned.similarities[match.step][match.segment] for match in aligned.matches)
-
-
-def test_matches_rise_and_the_unmatched_are_the_rest(explanation: Explanation) -> None:
-    for aligned in explanation.narrations:
-        steps, segments = [m.step for m in aligned.matches], [m.segment for m in aligned.matches]
-        assert steps == sorted(set(steps))
-        assert segments == sorted(set(segments))
-        assert sorted([*steps, *aligned.unmatched_steps]) == list(range(len(HISTORY + PLAN)))
-        assert sorted([*segments, *aligned.unmatched_segments]) == list(range(len(aligned.narration.segments)))
-        assert aligned.history_end(len(HISTORY)) == max(
-            (m.segment for m in aligned.matches if m.step < len(HISTORY)), default=None
-        )
+        steps_and_segments = zip(*[match[:2] for match in aligned.matches], strict=True)
+        rest = (aligned.unmatched_steps, aligned.unmatched_segments)
+        for matched, unmatched, count in zip(steps_and_segments, rest, W.shape, strict=True):
+            assert sorted([*matched, *unmatched]) == list(range(count))
 
 
 def test_evidence_asks_every_narration_about_the_task(explanation: Explanation) -> None:

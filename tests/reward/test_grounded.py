@@ -97,7 +97,7 @@ def spelt_out(
     return worth / (n + config.horizon) if n else 0.0, parts, coverage
 
 
-@pytest.mark.parametrize("trust", [None, (0.1, 0.9)])
+@pytest.mark.parametrize("trust", [None, (0.1, 0.9), (0.01, 0.02), (0.98, 0.99)])
 @pytest.mark.parametrize(("goal", "history"), [(GOAL, HISTORY), ("", HISTORY), ("mount the spare wheel", [])])
 def test_rewards_are_the_equations(corpus: Any, goal: str, history: list[str], trust: Any) -> None:
     config = GroundedConfig(pool_size=3, background_size=2, trust=trust)
@@ -112,9 +112,11 @@ def test_rewards_are_the_equations(corpus: Any, goal: str, history: list[str], t
         HISTORY,
         [],
     ]
-    for plan, reward in zip(plans, verifier.score(goal=goal, history=history, continuations=plans), strict=True):
-        pool = {hit.narration for hit in reward.pool}
-        assert len(pool) == 3
+    rewards = verifier.score(goal=goal, history=history, continuations=plans)
+    pool = {hit.narration for hit in rewards[0].pool}
+    assert len(pool) == 3
+    for plan, reward in zip(plans, rewards, strict=True):
+        assert reward.pool == rewards[0].pool  # a plan does not choose its judges
         total, parts, coverage = spelt_out(corpus, config, goal, history, plan, pool)
         assert {name: reward.parts[name] for name in parts} == pytest.approx(parts, abs=2e-5)
         assert (reward.total, reward.coverage) == pytest.approx((total, coverage), abs=2e-5)
@@ -133,16 +135,6 @@ def test_a_reward_stays_within_its_bounds() -> None:
     far = {"gain": 90.0, "background": 0.0, "relevance": 0.0, "goal_relevance": 0.0, "order": 1.0, "price": 0.0}
     assert grounded_reward(far, 1, GroundedConfig()) == 1.0
     assert grounded_reward(far | {"gain": -90.0}, 1, GroundedConfig()) == -1.0
-
-
-def test_pools_do_not_depend_on_the_plan_and_the_background_lies_apart(verifier: Verifier) -> None:
-    one, other = verifier.score(history=HISTORY, continuations=[TEA, TYRE], goal=GOAL)
-    assert one.pool == other.pool
-    assert one.coverage == other.coverage
-    assert [reward.total for reward in verifier.score(history=HISTORY, continuations=[TYRE, TEA], goal=GOAL)] == [
-        other.total,
-        one.total,
-    ]
 
 
 def test_background_narrations_are_as_long_as_those_of_the_pool() -> None:
@@ -174,13 +166,6 @@ def test_pools_are_distinct_and_apart(narrations: int, pool: int, background: in
     assert pools == choose_pools(found, lengths, config, seed)
 
 
-def test_alone_and_together_give_the_same(corpus: Any, verifier: Verifier) -> None:
-    plans = [TEA, TYRE, [], TEA[:2], [*HISTORY, *TEA]]
-    together = verifier.score(history=HISTORY, continuations=plans, goal=GOAL)
-    alone = [Verifier(corpus, GROUNDED).score(history=HISTORY, continuations=[plan], goal=GOAL)[0] for plan in plans]
-    assert [r.total for r in together] == pytest.approx([r.total for r in alone], abs=1e-6)
-
-
 def test_a_known_prompt_earns_what_a_new_one_does(folder: Path) -> None:
     """To the last digit, after other prompts, whose texts and pools are kept too."""
     plans = [TEA, TYRE, [], TEA[:2], [*HISTORY, *TEA]]
@@ -190,17 +175,6 @@ def test_a_known_prompt_earns_what_a_new_one_does(folder: Path) -> None:
     assert verifier.score(history=HISTORY, continuations=plans, goal=GOAL) == new
     for plan, reward in zip(plans, new, strict=True):
         assert verifier.score(history=HISTORY, continuations=[plan], goal=GOAL) == [reward]
-
-
-def test_the_goal_is_read_as_a_first_step_that_is_done(corpus: Any) -> None:
-    verifier = Verifier(corpus, GROUNDED)
-    found = verifier.score(history=HISTORY, continuations=[TEA, [GOAL]], goal=GOAL)
-    aligned = verifier.align(history=HISTORY, continuation=TEA, goal=GOAL)
-    for hit in aligned:
-        assert hit.similarities.shape[0] == len(HISTORY) + len(TEA)
-        assert all(0 <= i < len(HISTORY) + len(TEA) for i, _ in hit.matches)
-    assert found[1].parts["relevance"] == 0.0
-    assert found[1].total < found[0].total
 
 
 def test_restating_the_goal_earns_nothing(corpus: Any) -> None:
@@ -214,6 +188,7 @@ def test_restating_the_goal_earns_nothing(corpus: Any) -> None:
     aligned = verifier.align(history=HISTORY, continuation=[goal], goal=goal)
     matched = {step for one in aligned for step, _ in one.matches}
     assert len(HISTORY) not in matched  # what earns nothing is not shown as matched
+    assert {one.similarities.shape[0] for one in aligned} == {len(HISTORY) + 1}  # the goal takes part, and is not shown
 
 
 def test_rewards_are_what_they_were(verifier: Verifier) -> None:
@@ -227,42 +202,13 @@ def test_with_neither_there_is_nothing_to_judge_by(verifier: Verifier) -> None:
     assert (reward.total, reward.pool, reward.best_narration) == (0.0, (), None)
 
 
-def test_coverage_tells_whether_the_corpus_knows_the_activity(verifier: Verifier) -> None:
-    [known] = verifier.score(history=HISTORY, continuations=[TEA], goal=GOAL)
-    [foreign] = verifier.score(history=["sign the form", "stamp the letter"], continuations=[TEA], goal="post a letter")
-    assert known.coverage is not None
-    assert foreign.coverage is not None
-    assert known.coverage > foreign.coverage
-
-
-def test_where_the_corpus_is_trusted_nothing_is_assumed(corpus: Any) -> None:
-    """theta is 0 below both coverages, 1 above both, and moves relevance between."""
-    plans = [TEA, TYRE, [GOAL]]
-
-    def scored(trust: tuple[float, float] | None) -> list[Reward]:
-        grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust)
-        return Verifier(corpus, RewardConfig(verifier="grounded", grounded=grounded)).score(
-            history=HISTORY, continuations=plans, goal=GOAL
-        )
-
-    untrusted = scored(None)
-    coverage = untrusted[0].coverage
-    assert coverage is not None
-    assert 0 < coverage < 1
-    below, above = (coverage - 0.2, coverage - 0.1), (coverage + 0.1, coverage + 0.2)
-    assert [reward.total for reward in scored(above)] == [reward.total for reward in untrusted]
-    full = scored(below)
-    assert [reward.parts["relevance"] for reward in full] == [0.0, 0.0, 0.0]
-    assert [one.parts["price"] for one in full] == [one.parts["price"] for one in untrusted]
-    for trust, kept in ((above, False), (below, True)):
+def test_where_the_corpus_is_trusted_repeats_are_shown_as_matched(corpus: Any) -> None:
+    for trust, kept in (((0.98, 0.99), False), ((0.01, 0.02), True)):
         grounded = GroundedConfig(pool_size=3, background_size=2, trust=trust, repeats=1.0)
         repeated = Verifier(corpus, RewardConfig(verifier="grounded", grounded=grounded)).align(
             history=HISTORY, continuation=HISTORY[:1], goal=GOAL
         )
         assert any(hit.similarities[len(HISTORY)].any() for hit in repeated) == kept
-    half = scored((coverage - 0.1, coverage + 0.1))
-    assert half[0].parts["relevance"] == pytest.approx(untrusted[0].parts["relevance"] / 2)
-    assert [reward.coverage for reward in half] == pytest.approx([coverage] * 3)
 
 
 @pytest.mark.parametrize("trust", [(0.3, 0.3), (0.4, 0.2)])
@@ -314,16 +260,9 @@ def test_the_share_is_that_of_differences_within_a_prompt() -> None:
     rewards = [grounded(3.0, 0.0), grounded(0.0, 2.0), grounded(9.0, 7.0), grounded(9.0, 7.0)]
     assert corpus_share(rewards, [tea, tea, eggs, eggs], SHARES) == pytest.approx(0.75)
     assert corpus_share(rewards[2:], [eggs, eggs], SHARES) is None
-
-
-def test_the_vote_on_order_counts_for_the_corpus() -> None:
-    prompt = ("tea", ())
-    rewards = [grounded(0.0, 2.0, order=0.5), grounded(0.0, 2.0, order=-0.5)]
-    assert corpus_share(rewards, [prompt, prompt], SHARES) == 1.0
-
-
-def test_rewards_without_grounded_parts_have_no_share() -> None:
-    assert corpus_share([plain_reward(1.0, 2), plain_reward(0.0, 2)], [("tea", ())] * 2, SHARES) is None
+    assert corpus_share([plain_reward(1.0, 2), plain_reward(0.0, 2)], [tea, tea], SHARES) is None  # of another reward
+    voted = [grounded(0.0, 2.0, order=order) for order in (0.5, -0.5)]  # the vote on order is the corpus's
+    assert corpus_share(voted, [tea, tea], SHARES) == 1.0
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5), st.integers(1, 9)), min_size=2, max_size=6))
