@@ -302,7 +302,7 @@ def test_a_scoring_process_that_fails_or_dies_costs_its_own_batch_alone(
     good = (200, 0.5)
     for plan, status, told in (
         ([], 503, "ZeroDivisionError"),
-        (["fault"], 500, ""),
+        (["fault"], 503, "of the run, and of no plan"),
         (["die"], 503, f"exit code -{signal.SIGKILL.value}"),
     ):
         answer = score(served.port, "tea", *plan)

@@ -352,7 +352,7 @@ class Watchdog:
         self.steps.append(statistics)
         if payments is not None:
             self._payments.append(payments)
-        evidence, rise, told = self._evidence(), "", {finding.signal for finding in self.findings}
+        evidence, rise, reported = self._evidence(), "", {finding.signal for finding in self.findings}
         earned = _change(self._series("reward"))
         if earned is not None and earned.errors >= CHANGE_ERRORS:
             before, now = (format_number(value, 3) for value in (earned.before, earned.now))
@@ -371,7 +371,7 @@ class Watchdog:
                     word=known.word,
                     reward=rise,
                 )
-        return [finding for finding in self.findings if finding.signal not in told]
+        return [finding for finding in self.findings if finding.signal not in reported]
 
     @property
     def findings(self) -> list[Finding]:
