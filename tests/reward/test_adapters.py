@@ -2,14 +2,12 @@
 
 import asyncio
 import functools
-import math
 import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,15 +85,6 @@ def test_a_scorer_that_forgets_a_plan_is_an_error() -> None:
 
     with pytest.raises(ComputeError, match="2 plans got 1 rewards"):
         trainer_reward(Forgets())(["tea"] * 2, [[]] * 2, ["- a", "- b"])
-
-
-def test_a_reward_that_is_not_finite_is_none() -> None:
-    class NotANumber(StepCounter):
-        def score(self, *asked: Any) -> list[Reward]:
-            return [replace(one, total=math.nan) if one.total > 1 else one for one in super().score(*asked)]
-
-    rewards = trainer_reward(NotANumber())(["tea"] * 2, [[]] * 2, ["- a", "- b\n- c"])
-    assert [reward and reward.total for reward in rewards] == [1, None]
 
 
 def test_a_failure_to_compute_never_stops_the_training() -> None:

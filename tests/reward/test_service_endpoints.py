@@ -184,13 +184,6 @@ def test_openrlhf_response_without_prompt_and_marks(client: Any, response: str, 
     }
 
 
-def test_openrlhf_prompt_that_decoding_has_changed_is_still_found(client: Any) -> None:
-    body = openrlhf(CHAT, "1. pour", PROMPT)
-    for query in ("<s> " + body["query"][0], body["query"][0].replace("<|im_end|>\n", "<|im_end|> ")):
-        answer = client.post("/get_reward", json=body | {"query": [query]}).json()
-        assert answer["rewards"] == [number("make tea", ["boil water"], ["pour"])]
-
-
 def test_openrlhf_empty_lists_and_several_samples(client: Any) -> None:
     empty = client.post("/get_reward", json={"query": [], "prompts": [], "labels": []})
     assert (empty.status_code, empty.json()) == (200, {"rewards": [], "scores": [], "extra_logs": {}})
@@ -261,10 +254,9 @@ def test_nemo_gym_reads_the_assistants_last_message(client: Any, output: list[An
     assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], plan)
 
 
-@pytest.mark.parametrize("history", [["boil water"], '["boil water"]'])
-def test_nemo_gym_prompt_in_the_metadata(client: Any, history: object) -> None:
+def test_nemo_gym_prompt_in_the_metadata(client: Any) -> None:
     asked = rollout("1. pour")
-    asked["responses_create_params"]["metadata"] = {"goal": "make tea", "history": history, "other": "x"}
+    asked["responses_create_params"]["metadata"] = PROMPT | {"other": "x"}
     assert client.post("/verify", json=asked).json()["reward"] == number("make tea", ["boil water"], ["pour"])
 
 
