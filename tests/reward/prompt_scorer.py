@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html.parser import HTMLParser
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,35 @@ def trainer_reward(scorer: Scorer) -> Callable[..., list[Reward | None]]:
         return source.score_or_none(read_rows(Row.of, completions, goals, histories))
 
     return rewards
+
+
+class Page(HTMLParser):
+    """What is in a page: its elements with their attributes, its texts, and the tags left open."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def values(self, *names: str) -> list[str]:
+        """Of all attributes with these names, where they are not empty."""
+        return [value for _, own in self.elements for name, value in own.items() if name in names and value]
+
+    def of_class(self, name: str) -> list[dict[str, str | None]]:
+        return [attributes for _, attributes in self.elements if name in (attributes.get("class") or "").split()]
 
 
 @contextmanager

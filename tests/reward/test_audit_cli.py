@@ -4,12 +4,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from prompt_scorer import Page
 from tests.conftest import built_corpus
 from typer.testing import CliRunner
 
@@ -192,26 +192,6 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
     assert rewards_of(again)["paper"]["samples"] == samples
 
 
-class Elements(HTMLParser):
-    """Ids, links, and tags left open."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.ids: list[str] = []
-        self.links: list[str] = []
-        self.open: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-        self.ids += [value for name, value in attrs if name == "id" and value]
-        self.links += [value for name, value in attrs if name in ("href", "src", "xlink:href") and value]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def test_the_page_needs_nothing_but_itself_and_escapes_texts(corpus_folder: Path, tasks: Path, tmp_path: Path) -> None:
     samples, folder = tmp_path / "samples.jsonl", tmp_path / "out"
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 5, "--verifier", "paper", "--attacked", 1)
@@ -234,10 +214,10 @@ def test_the_page_needs_nothing_but_itself_and_escapes_texts(corpus_folder: Path
         assert CliRunner().invoke(app, ["report", str(folder)]).exit_code == 0
         pages.add((folder / "audit.html").read_text())
     [page] = pages
-    elements = Elements(page)
-    assert elements.open == []
-    assert len(elements.ids) == len(set(elements.ids))
-    assert all(link.startswith("#") for link in elements.links)
+    parsed = Page(page)
+    assert parsed.open == []
+    assert len(parsed.values("id")) == len(set(parsed.values("id")))
+    assert all(link.startswith("#") for link in parsed.values("href", "src", "xlink:href"))
     assert not re.search(r"https?://(?!www\.w3\.org)", page)
     for hostile in ("<b>mine", "<mine>", '<i>"', "a<b", "<u>lm", "<s>home", "<b>home", "<p>.", "<two>"):
         assert hostile not in page

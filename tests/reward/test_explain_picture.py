@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from prompt_scorer import Page
 
 pytest.importorskip("jinja2")
 
@@ -117,25 +117,6 @@ def test_time_runs_down_the_axis() -> None:
     untimed = Picture.of(aligned_with([Segment("a"), Segment("b")], [], 0), 0)
     assert (untimed.ticks, untimed.divide, untimed.history_end) == ((), None, None)
     assert untimed.segments[0].middle == pytest.approx(untimed.height / 4)
-
-
-class Page(HTMLParser):
-    """What is in a page: its elements with their attributes, and its texts."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    def of_class(self, name: str) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.elements if name in (attributes.get("class") or "").split()]
 
 
 def explained(corpus: Any, history: list[str], plan: list[str]) -> Explanation:

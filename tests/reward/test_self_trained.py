@@ -233,16 +233,12 @@ def test_narrations_of_prompts_leave_the_corpus_and_so_do_those_of_procedures_of
     lists: Corpus, found: PseudoSet
 ) -> None:
     own = pseudo_procedures(lists, Verifier(lists).embed, 40, seed=3).procedures[-5:]
-    more = pseudo_set(lists, CONFIG, count=32, tasks=[one.__class__("mine", *_rest(one)) for one in own])
+    more = pseudo_set(lists, CONFIG, count=32, tasks=[replace(one, source="mine") for one in own])
     assert (found.tasks, more.tasks) == (0, 5)
     left, after = ({one.rest.narration(n).video_id for n in range(len(one.rest))} for one in (found, more))
     assert len(left) == len(lists) - len(found.pseudo.numbers)
     assert left.isdisjoint(one.prompt.video_id for one in found.prompts)
     assert after.isdisjoint(one.video_id for one in own)
-
-
-def _rest(procedure: Any) -> tuple[Any, ...]:
-    return procedure.video_id, procedure.goal, procedure.steps, procedure.split
 
 
 # The test, and what is stored.

@@ -57,14 +57,20 @@ def total(goal: str, history: Sequence[str], plan: Sequence[str]) -> float:
     return zlib.crc32(repr((goal, *history, *plan)).encode()) / 2**32
 
 
-def ask(port: int, path: str, body: object = None, method: str = "POST") -> Any:
+def text(port: int, path: str, body: object = None, method: str = "GET") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     try:
         connection.request(method, path, None if body is None else json.dumps(body))
         answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
+        return answer.status, answer.read().decode()
     finally:
         connection.close()
+
+
+def ask(port: int, path: str, body: object = None) -> tuple[int, Any]:
+    """Of a question with a body, or of a page without one."""
+    status, said = text(port, path, body, "GET" if body is None else "POST")
+    return status, json.loads(said)
 
 
 def score(port: int, goal: str, *plan: str) -> Any:
@@ -172,7 +178,7 @@ class Served:
             if " at http://" in line:
                 self.port = int(line.rstrip().rpartition(":")[2])
                 break
-        while ask(self.port, "/readyz", method="GET")[0] != 200:
+        while ask(self.port, "/readyz")[0] != 200:
             time.sleep(0.05)
 
     def end(self) -> str:
@@ -180,16 +186,6 @@ class Served:
         _, said = self.process.communicate(timeout=300)
         assert self.process.returncode == 0
         return "".join(self.lines) + said
-
-
-def text(port: int, path: str) -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
-    try:
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode()
-    finally:
-        connection.close()
 
 
 def assert_rewards_of_the_library(port: int, verifier: Verifier) -> None:
@@ -213,7 +209,7 @@ def eggs(verifier: Verifier) -> float:
 
 def serves(port: int, identity: str) -> Any:
     """What /info says once this corpus is served."""
-    while (info := ask(port, "/info", method="GET")[1])["corpus"]["id"] != identity:
+    while (info := ask(port, "/info")[1])["corpus"]["id"] != identity:
         time.sleep(0.05)
     return info
 
@@ -225,10 +221,10 @@ def test_a_corpus_that_is_replaced_is_taken_over(tmp_path: Path) -> None:
     kept = Verifier(Corpus.open(folder))
     served = Served("--corpus", folder, "--warm", examples)
     assert_rewards_of_the_library(served.port, kept)
-    before = ask(served.port, "/info", method="GET")[1]
+    before = ask(served.port, "/info")[1]
     other = built(tmp_path / "other", OTHER)
     folder.rename(tmp_path / "old")
-    missing = ask(served.port, "/info", method="GET")[1]
+    missing = ask(served.port, "/info")[1]
     _, answer = ask(served.port, "/score", EGGS)
     other.rename(folder)
     ids = {name: Corpus.open(tmp_path / place).manifest["id"] for name, place in (("old", "old"), ("new", "corpus"))}
@@ -268,7 +264,7 @@ def test_no_request_fails_or_mixes_two_corpora_while_the_corpus_grows(tmp_path: 
             words = ("crack two eggs", "whisk the eggs" if number else "whisk the eggs well", "melt butter in the pan")
             corpus = add_to(corpus, [Narration(f"new-{number}", tuple(map(Segment, words)))])
             told.append(eggs(Verifier(corpus)))
-            while ask(served.port, "/info", method="GET")[1]["corpus"]["id"] != corpus.manifest["id"]:
+            while ask(served.port, "/info")[1]["corpus"]["id"] != corpus.manifest["id"]:
                 answers += clients.map(lambda _: ask(served.port, "/score", body), range(8))
             answers += clients.map(lambda _: ask(served.port, "/score", body), range(8))
     served.end()
