@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -200,22 +201,37 @@ def test_a_group_without_a_reward_costs_no_other_group_its_own(waits: list[float
 
 
 def test_requests_under_way_are_bounded_and_the_others_wait() -> None:
+    """At a real server: the bound is that of connections, which no prepared transport has."""
     lock, together, busy, most = threading.Lock(), threading.Event(), 0, 0
 
-    def answer(request: Any) -> Any:
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-            if most == 3:
-                together.set()
-        assert together.wait(300)
-        with lock:
-            busy -= 1
-        return rewarded(request)
+    class Counting(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            nonlocal busy, most
+            self.rfile.read(int(self.headers["Content-Length"]))
+            with lock:
+                busy += 1
+                most = max(most, busy)
+                if most == 3:
+                    together.set()
+            assert together.wait(300)
+            time.sleep(0.02)  # others could come in here
+            with lock:
+                busy -= 1
+            answer = json.dumps({"rewards": [ROW]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
-    with asked(answer, concurrency=3) as service, ThreadPoolExecutor(12) as pool:
-        goals = [f"goal {number}" for number in range(24)]
-        asks = [pool.submit(service.score, goal=goal, history=[], continuations=[["a"]]) for goal in goals]
-        assert all(ask.result() == [REWARD] for ask in asks)
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Counting) as server:
+        threading.Thread(target=server.serve_forever).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        with client.ServiceClient(address, concurrency=3) as service, ThreadPoolExecutor(12) as pool:
+            goals = [f"goal {number}" for number in range(24)]
+            asks = [pool.submit(service.score, goal=goal, history=[], continuations=[["a"]]) for goal in goals]
+            assert all(ask.result() == [REWARD] for ask in asks)
+        server.shutdown()
     assert most == 3
