@@ -7,6 +7,7 @@ from sqlalchemy import update
 
 from recipe.types import Example
 from recipe_apps.board.models import Track
+from recipe_apps.board.standings import refresh, stale_boards
 from recipe_apps.board.store import Board, Entry
 from recipe_apps.board.validation import check_submission
 from recipe_apps.board.work import Worker
@@ -27,6 +28,13 @@ def lines(examples: list[Example], share: float = 1.0, text: str = "") -> bytes:
 def score_all(board: Board, name: str = "a worker") -> int:
     """Score what is queued."""
     return Worker(board, name, ["validity"], poll=0.01).run(until_empty=True)
+
+
+def show(board: Board) -> None:
+    """Score what waits, and make the standings."""
+    score_all(board)
+    for stale in stale_boards(board):
+        refresh(board, stale)
 
 
 def submit(board: Board, account: str, data: bytes, system: str = "mine", **entry: Any) -> tuple[str, bool]:

@@ -11,10 +11,12 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from fastapi.testclient import TestClient
 
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board.app import create_app
 from recipe_apps.board.models import Track
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
@@ -110,3 +112,10 @@ def board(
     opened = Board.open(database)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def client(board: Board) -> Iterator[TestClient]:
+    """Asks the board over HTTP, as nobody; a fault of the server is an answer."""
+    with TestClient(create_app(board), base_url="http://127.0.0.1", raise_server_exceptions=False) as opened:
+        yield opened

@@ -4,13 +4,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from board_helpers import lines, score_all, set_quotas
+from board_helpers import lines, score_all, set_quotas, show
 from fastapi.testclient import TestClient
 
 from recipe.errors import InputError
@@ -20,7 +19,6 @@ from recipe_apps.board.backup import backup, restore
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
-from recipe_apps.board.standings import refresh, stale_boards
 from recipe_apps.board.store import Board, References
 
 
@@ -49,12 +47,6 @@ def seen() -> list[str]:
 
 
 @pytest.fixture
-def client(board: Board) -> Iterator[TestClient]:
-    with TestClient(create_app(board), base_url="http://127.0.0.1") as opened:
-        yield opened
-
-
-@pytest.fixture
 def nobody(client: TestClient, seen: list[str]) -> Visitor:
     return Visitor(client, seen)
 
@@ -67,13 +59,6 @@ def ann(client: TestClient, board: Board, seen: list[str]) -> Visitor:
 @pytest.fixture
 def owner(client: TestClient, board: Board, seen: list[str]) -> Visitor:
     return Visitor(client, seen, board.add_account("olga", "owner"))
-
-
-def shown(board: Board) -> None:
-    """Score what waits, and make the standings."""
-    score_all(board)
-    for one in stale_boards(board):
-        refresh(board, one)
 
 
 def rows(visitor: Visitor, **query: str) -> list[dict[str, Any]]:
@@ -124,7 +109,7 @@ def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Vis
     waiting = ann.ask("GET", f"/api/submissions/{sent['id']}")["submission"]
     assert waiting["state"] == "queued"
     assert waiting["jobs"][0]["position"] == 10  # behind the control rows
-    shown(board)
+    show(board)
     found = nobody.ask("GET", f"/api/submissions/{sent['id']}")
     assert found["submission"]["state"] == "scored"
     assert found["boards"][0]["value"]["mean"] == 1.0
@@ -140,7 +125,7 @@ def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Vis
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_every_page_opens(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
     sent = ann.send(lines(examples), system="<b>bold</b>", note="</main><script>alert(1)</script>")
-    shown(board)
+    show(board)
     [track] = nobody.ask("GET", "/api/boards")["tracks"]
     table = f"/boards/{track['boards'][0]['id']}"
     board_pages = [table, f"{table}?all=1&q=bold&sort=date&order=up", f"{table}?sort=known goals&page=99"]
@@ -172,7 +157,7 @@ def test_no_reference_leaves_the_server(
     sent = ann.ask("POST", "/api/submissions", 201, params=about, content=lines(examples, 0.5))
     ann.ask("POST", "/api/submissions", 422, params=about, content=lines(examples)[:-40])
     ann.ask("POST", "/api/check", params={"track": "hidden"}, content=b"{}\n")
-    shown(board)
+    show(board)
     index = owner.ask("GET", "/api/boards")
     for track in index["tracks"]:
         for one in track["boards"]:
@@ -201,7 +186,7 @@ def test_hidden_results_are_the_owners_alone(
 ) -> None:
     sent = ann.send(lines(examples))["id"]
     owner.ask("POST", "/api/owner/tracks/world", json={"published": False})
-    shown(board)
+    show(board)
     for visitor in (nobody, ann):
         assert rows(visitor) == []
         found = visitor.ask("GET", f"/api/submissions/{sent}")
@@ -219,7 +204,7 @@ def test_a_private_row_is_seen_by_its_account_and_the_owner(
 ) -> None:  # fmt: skip
     bob = Visitor(client, seen, board.add_account("bob"))
     sent = ann.send(lines(examples), private="1")["id"]
-    shown(board)
+    show(board)
     for visitor, status in ((nobody, 404), (bob, 404), (ann, 200), (owner, 200)):
         visitor.ask("GET", f"/api/submissions/{sent}", status)
     nobody.ask("GET", f"/systems/{sent}", 404)
@@ -227,10 +212,10 @@ def test_a_private_row_is_seen_by_its_account_and_the_owner(
     bob.ask("PATCH", f"/api/submissions/{sent}", 404, json={"private": False})
     bob.ask("POST", f"/api/submissions/{sent}/withdraw", 404)
     ann.ask("PATCH", f"/api/submissions/{sent}", json={"private": False})
-    shown(board)
+    show(board)
     assert any(one["submission"] == sent for one in rows(nobody))
     ann.ask("POST", f"/api/submissions/{sent}/withdraw")
-    shown(board)
+    show(board)
     assert all(one["control"] for one in rows(nobody))
     nobody.ask("GET", f"/api/submissions/{sent}", 404)
 
@@ -241,7 +226,7 @@ def test_the_newest_submission_of_a_system_has_the_place(
     ann.send(lines(examples, 1.0))
     time.sleep(0.01)
     second = ann.send(lines(examples, 0.5))["id"]
-    shown(board)
+    show(board)
     assert [one["submission"] for one in rows(nobody) if not one["control"]] == [second]
     found = [one for one in rows(nobody, all="1") if not one["control"]]
     assert [one["place"] for one in found] == ["", "1"]
@@ -329,7 +314,7 @@ def test_a_backup_is_the_same_board_elsewhere(
     board: Board, database: str, ann: Visitor, nobody: Visitor, examples: list[Example], tmp_path: Any
 ) -> None:
     ann.send(lines(examples))
-    shown(board)
+    show(board)
     ann.send(lines(examples, 0.5), system="another")  # still waits
     file = tmp_path / "backup.db"
     assert backup(database, file) > 50
@@ -343,11 +328,8 @@ def test_a_backup_is_the_same_board_elsewhere(
     with TestClient(create_app(copy), base_url="http://127.0.0.1") as client:
         other = Visitor(client, [])
         assert rows(other) == rows(nobody)
-        score_all(copy)
-        score_all(board)
-        for one in (copy, board):
-            for stale in stale_boards(one):
-                refresh(one, stale)
+        show(copy)
+        show(board)
         assert rows(other) == rows(nobody)
         assert len(rows(other)) == 11
     copy.close()

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from sqlalchemy import select
 
 from recipe.errors import InputError
 from recipe.types import Example
-from recipe_apps.board.app import create_app
 from recipe_apps.board.models import Base, Job
 from recipe_apps.board.store import Board
 from recipe_apps.board.work import Queue
@@ -23,11 +21,10 @@ TEXTS = ["\x00", "a\x00b", "a\x1b[31mb", "\u2028", "\x85", "\ud800", "x" * 5_000
 NUMBERS = ["0", "-1", str(2**31), str(2**63), str(2**64), "9" * 400, "9" * 5_000, "1.5", "NaN", "\x00"]
 
 
-@pytest.fixture
-def client(board: Board) -> Iterator[TestClient]:
-    with TestClient(create_app(board), base_url="http://127.0.0.1", raise_server_exceptions=False) as opened:
-        opened.headers["Authorization"] = f"Bearer {board.add_account('olga', 'owner')}"
-        yield opened
+@pytest.fixture(autouse=True)
+def owner(board: Board, client: TestClient) -> None:
+    """Whoever asks is an owner of the board."""
+    client.headers["Authorization"] = f"Bearer {board.add_account('olga', 'owner')}"
 
 
 def scorer_of(board: Board) -> str:
@@ -84,7 +81,11 @@ def test_every_field_of_a_message_refuses_every_text(board: Board, client: TestC
         ("PATCH", f"/api/submissions/{sent}", "link"), ("PATCH", f"/api/submissions/{sent}", "note"),
         ("POST", f"/api/owner/boards/{scorer}/rescore", "changes"),
     ]  # fmt: skip
-    for (method, path, field), text in itertools.product(messages, TEXTS):
+    names = [("POST", "/api/owner/accounts", "name", text) for text in ("", "Ann", "a b", "x" * 65, "ann\n", "<b>")]
+    link = ("PATCH", f"/api/submissions/{sent}", "link")
+    links = [(*link, text) for text in ("javascript:alert(1)", "ftp://example.org", "https://a b")]
+    every = [(*message, text) for message, text in itertools.product(messages, TEXTS)]
+    for method, path, field, text in (*every, *names, *links):
         whole: dict[str, Any] = {field: [text] if field == "changes" else text}
         if path.endswith("accounts") and field != "name":
             whole["name"] = "carl"
@@ -99,14 +100,15 @@ def test_every_field_of_a_message_refuses_every_text(board: Board, client: TestC
 NO_SETTINGS = [
     "none=1", "", "=", "judge.repeats=99999999999999999999", "judge.temperature=inf", "judge.temperature=nan",
     "threshold=nan", "label=\x00", "label=" + "x" * 300, "model=\x00", "encoder=none/such", "encoder=\x00",
-    "measure=vpa", "measure=judge", "graphs=/none", "root=/none", "judge=" + "[" * 5_000, "judge=" + "9" * 5_000,
+    "measure=vpa", "measure=judge", "measure=beauty", "measure=diversity", "measure=proxy&encoder=hash:64&graphs=/none",
+    "graphs=/none", "root=/none", "judge=" + "[" * 5_000, "judge=" + "9" * 5_000,
     "a.b.c.d.e.f.g=1", "judge.settings.x=1", "weights=" + "\\u0000",
 ]  # fmt: skip
 
 
 def test_settings_that_no_scorer_has(board: Board, client: TestClient) -> None:
     for change in NO_SETTINGS:
-        answer = client.post(f"/api/owner/boards/{scorer_of(board)}/rescore", json={"changes": [change]})
+        answer = client.post(f"/api/owner/boards/{scorer_of(board)}/rescore", json={"changes": change.split("&")})
         refused(answer)
         assert answer.json()["error"]["code"] == "invalid_field"
 

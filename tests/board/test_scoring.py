@@ -312,19 +312,3 @@ def test_a_judge_without_an_endpoint_waits(references: References, plans: list[P
     with pytest.raises(ComputeError, match="--endpoint"):
         scorer.score(plans)
     assert label_of(settings) == "judge"
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        ScorerSettings(measure="judge"),
-        ScorerSettings(measure="vpa"),
-        ScorerSettings(measure="diversity"),
-        ScorerSettings(measure="beauty"),
-        ScorerSettings(measure="proxy", graphs="graphs"),  # type: ignore[arg-type]
-        ScorerSettings(measure="proxy", encoder="no/such/folder"),
-    ],
-)
-def test_settings_that_cannot_be_used(settings: ScorerSettings, references: References) -> None:
-    with pytest.raises(RecipeError):
-        open_scorer(settings, references)

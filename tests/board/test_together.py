@@ -172,13 +172,12 @@ def test_a_worker_that_is_killed_in_any_state(board: Board, database: str, state
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+def clock(board: Board) -> Callable[[float], None]:
     """Set the database's clock so many seconds off."""
-    real, off = Database.now, [0.0]
-    monkeypatch.setattr(Database, "now", lambda self, session: real(self, session) + off[0])
+    real = board.database.now
 
     def set_off(seconds: float) -> None:
-        off[0] = seconds
+        board.database.now = lambda session: real(session) + seconds  # type: ignore[method-assign]
 
     return set_off
 

@@ -22,7 +22,6 @@ from recipe.planning.rerank import rerank, reward_predictions
 from recipe.reward.scorer import PromptGroup, outcomes_of, score_plans
 from recipe.reward.verifier import Verifier
 from recipe.types import Example, Plan, Procedure, Reward, Step
-from recipe_apps.service.messages import ServiceSettings
 
 CONFIGS = [RewardConfig(pool=pool) for pool in ("history", "full", "own")] + [RewardConfig(verifier="grounded")]
 TEXTS = ("boil the water", "warm the pot", "whisk the eggs", "lift the car", "slice the bread", "stir slowly", "wait")
@@ -95,10 +94,10 @@ def batch_of_the_service(verifier: Verifier) -> object:
         return False
 
     async def run() -> None:
-        batcher = batching.Batcher(verifier, ServiceSettings(linger=0.2), metrics.ServiceMetrics())
+        batcher = batching.Batcher(verifier, 60.0, metrics.ServiceMetrics())
         batcher.start()
         try:
-            await asyncio.gather(*(batcher.rewards([group], here) for group in groups()))
+            await batcher.rewards(groups(), here)
         finally:
             await batcher.stop()
 

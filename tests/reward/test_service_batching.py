@@ -16,7 +16,6 @@ from prompt_scorer import PromptScorer
 from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup
 from recipe.types import Reward
-from recipe_apps.service.messages import ServiceSettings
 from recipe_apps.web.refusals import Refusal
 
 batching = pytest.importorskip("recipe_apps.service.batching")
@@ -76,8 +75,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @asynccontextmanager
-async def serving(scorer: Scorer, warm: Callable[[], object] | None = None, **limits: Any) -> Any:
-    batcher = batching.Batcher(scorer, ServiceSettings(**limits), metrics.ServiceMetrics(), warm)
+async def serving(scorer: Scorer, warm: Callable[[], object] | None = None, timeout: float = 60.0) -> Any:
+    batcher = batching.Batcher(scorer, timeout, metrics.ServiceMetrics(), warm)
     batcher.start()
     try:
         yield batcher
@@ -93,7 +92,7 @@ async def ask(
     return float(reward.total)
 
 
-async def outcome(request: Awaitable[float]) -> float | str:
+async def outcome(request: Awaitable[Any]) -> Any:
     try:
         return await request
     except Refusal as refusal:
@@ -101,9 +100,9 @@ async def outcome(request: Awaitable[float]) -> float | str:
 
 
 @asynccontextmanager
-async def held_up(scorer: Scorer, **limits: Any) -> Any:
+async def held_up(scorer: Scorer) -> Any:
     """A batcher whose first batch waits, so that all that is asked meanwhile gathers behind it."""
-    async with serving(scorer, **limits) as batcher:
+    async with serving(scorer) as batcher:
         first = asyncio.ensure_future(ask(batcher, "slow", client="first"))
         await asyncio.to_thread(scorer.entered.wait)
         yield batcher
@@ -115,15 +114,13 @@ async def held_up(scorer: Scorer, **limits: Any) -> Any:
 @given(data=st.data())
 def test_whatever_is_asked_each_request_gets_its_own_rewards_within_the_limits_of_a_batch(data: st.DataObject) -> None:
     words = st.text("ab", max_size=30)
-    groups = st.lists(
-        st.builds(PromptGroup, words, st.just(("h",)), st.lists(st.tuples(words), max_size=9)), min_size=1, max_size=3
-    )
+    plans = st.lists(st.tuples(words | words.map(lambda word: word * 4000)), max_size=9)
+    groups = st.lists(st.builds(PromptGroup, words, st.just(("h",)), plans), min_size=1, max_size=3)
     requests = data.draw(st.lists(st.tuples(st.sampled_from("xyz"), groups), max_size=8))
-    limit, characters = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 200))
     scorer = Scorer()
 
     async def run() -> Any:
-        async with held_up(scorer, batch=limit, batch_characters=characters) as batcher:
+        async with held_up(scorer) as batcher:
             asked = [asyncio.ensure_future(batcher.rewards(own, _here, client)) for client, own in requests]
             await asyncio.sleep(0)
             scorer.gate.set()
@@ -134,47 +131,49 @@ def test_whatever_is_asked_each_request_gets_its_own_rewards_within_the_limits_o
         assert [[reward.total for reward in part] for part in rewards] == expected
     for batch in scorer.batches:
         plans = [plan for group in batch for plan in group.plans]
-        assert len(plans) <= limit
+        assert len(plans) <= 64
         # Each plan counts for 40 characters at least, and one that is too long by itself is a batch of its own.
-        assert sum(max(40, sum(map(len, plan))) for plan in plans) <= characters or len(plans) == 1
+        assert sum(max(40, sum(map(len, plan))) for plan in plans) <= 100_000 or len(plans) == 1
         assert len(batch) == len({(group.goal, group.history) for group in batch})
 
 
 def test_a_client_that_fills_its_part_of_the_queue_leaves_room_for_others() -> None:
+    """4,096 plans and 16 Mi characters of one client may wait, and four times as many in all."""
+
     async def run() -> Any:
         scorer = Scorer()
-        async with held_up(scorer, queue=3, queue_characters=1000) as batcher:
-            with pytest.raises(Refusal, match="holds 4 plans"):
-                await batcher.rewards([PromptGroup("tea", (), [("a",)] * 4)], _here)
-            waiting = [asyncio.ensure_future(outcome(ask(batcher, "tea", str(n), client="a"))) for n in range(3)]
-            await asyncio.sleep(0)
-            assert batcher.waiting == 3
-            beyond = await outcome(ask(batcher, "tea", "late", client="a"))
-            long = [asyncio.ensure_future(outcome(ask(batcher, "tea", "x" * 600, client="b")))]
-            await asyncio.sleep(0)
-            too_long = await outcome(ask(batcher, "tea", "x" * 600, client="b"))
-            never = await outcome(ask(batcher, "tea", "x" * 1001, client="c"))
-            others = [
-                asyncio.ensure_future(outcome(ask(batcher, "tea", str(n), client=client)))
-                for client in "defgh"
-                for n in range(3)
-            ]
-            await asyncio.sleep(0)
-            scorer.gate.set()
-            return beyond, too_long, never, await asyncio.gather(*waiting, *long), await asyncio.gather(*others)
+        async with held_up(scorer) as batcher:
 
-    beyond, too_long, never, own, others = asyncio.run(run())
-    assert (beyond, too_long, never) == ("queue_full", "queue_full", "too_long")
-    assert all(isinstance(reward, float) for reward in own)
-    assert [code for code in others if isinstance(code, str)] == ["queue_full"] * 7, "four clients' shares are all"
+            async def asked(client: str, count: int = 1, plan: str = "a") -> Any:
+                group = PromptGroup("tea", (), [(plan,)] * count)
+                request = asyncio.ensure_future(outcome(batcher.rewards([group], _here, client)))
+                await asyncio.sleep(0)
+                return request
+
+            long = "x" * (9 << 20)
+            requests = [
+                await asked(*given)
+                for given in (
+                    ("a", 4097), ("a", 4096), ("a",), ("b", 1, long), ("b", 1, long), ("c", 1, "x" * (16 << 20)),
+                    ("d", 4096), ("e", 4096), ("f", 4096), ("f", 4095), ("g",),
+                )
+            ]  # fmt: skip
+            assert batcher.waiting == 4 * 4096
+            scorer.gate.set()
+            return await asyncio.gather(*requests)
+
+    answers = asyncio.run(run())
+    refused = [one if isinstance(one, str) else None for one in answers]
+    full = "queue_full"
+    assert refused == ["too_many_plans", None, full, None, full, "too_long", None, None, full, None, full]
 
 
 def test_clients_take_turns_by_weight() -> None:
     scorer = Scorer()
 
     async def run() -> None:
-        async with held_up(scorer, batch=2) as batcher:
-            plans = {"many": [(str(n),) for n in range(10)], "few": [("20",), ("21",)]}
+        async with held_up(scorer) as batcher:
+            plans = {"many": [(str(n),) for n in range(320)], "few": [("320",), ("321",)]}
             asked = [
                 asyncio.ensure_future(batcher.rewards([PromptGroup(client, (), own)], _here, client))
                 for client, own in plans.items()
@@ -191,8 +190,8 @@ def test_a_request_whose_time_is_up_in_the_middle_is_scored_no_further(clock: Cl
     scorer = Scorer()
 
     async def run() -> Any:
-        async with serving(scorer, batch=2, timeout=0.3) as batcher:
-            plans = [("slow", str(n)) for n in range(9)]
+        async with serving(scorer, timeout=0.3) as batcher:
+            plans = [("slow", str(n)) for n in range(130)]
             late = asyncio.ensure_future(outcome(batcher.rewards([PromptGroup("slow", (), plans)], _here)))
             await asyncio.to_thread(scorer.entered.wait)
             clock.now = 1.0
@@ -201,7 +200,7 @@ def test_a_request_whose_time_is_up_in_the_middle_is_scored_no_further(clock: Cl
             return told, await ask(batcher, "tea", "a"), batcher.waiting
 
     assert asyncio.run(run()) == ("timed_out", value("tea", ("h",), ("a",)), 0)
-    assert len(scorer.scored) == 3
+    assert len(scorer.scored) == 64 + 1, "one batch of it, and the request behind"
 
 
 @pytest.mark.parametrize(
@@ -263,8 +262,8 @@ def test_clients_that_hang_up_are_dropped_from_the_batch() -> None:
 def test_stopping_finishes_what_is_accepted_and_refuses_the_rest() -> None:
     async def run() -> Any:
         scorer = Scorer()
-        async with serving(scorer, batch=2) as batcher:
-            accepted = [asyncio.ensure_future(outcome(ask(batcher, "slow", str(n)))) for n in range(7)]
+        async with serving(scorer) as batcher:
+            accepted = [asyncio.ensure_future(outcome(ask(batcher, "slow", str(n)))) for n in range(70)]
             await asyncio.to_thread(scorer.entered.wait)
             stopping = asyncio.ensure_future(batcher.stop())
             await asyncio.sleep(0.05)
@@ -275,7 +274,7 @@ def test_stopping_finishes_what_is_accepted_and_refuses_the_rest() -> None:
 
     refused, answered = asyncio.run(run())
     assert refused == "stopped"
-    assert answered == [value("slow", ("h",), (str(n),)) for n in range(7)]
+    assert answered == [value("slow", ("h",), (str(n),)) for n in range(70)]
 
 
 def test_requests_wait_while_the_service_warms_up() -> None:

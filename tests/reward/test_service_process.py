@@ -35,7 +35,6 @@ import os, time, zlib, sys
 from recipe_apps.service.app import create_app
 from recipe_apps.service.server import serve
 from recipe_apps.web.process import listen
-from recipe_apps.service.messages import ServiceSettings
 from recipe.types import Reward
 
 class Scorer:
@@ -49,7 +48,7 @@ class Scorer:
 
 with listen("127.0.0.1", int(sys.argv[1])) as bound:
     print(bound.getsockname()[1], flush=True)
-    serve(create_app(Scorer(), ServiceSettings()), bound)
+    serve(create_app(Scorer()), bound)
 """
 
 
@@ -253,10 +252,10 @@ def test_a_corpus_that_is_replaced_is_taken_over(tmp_path: Path) -> None:
 
 def test_no_request_fails_or_mixes_two_corpora_while_the_corpus_grows(tmp_path: Path) -> None:
     folder = built(tmp_path / "corpus", TALKS)
-    served = Served("--corpus", folder, "--batch", 2)
+    served = Served("--corpus", folder)
     corpus = Corpus.open(folder)
     told = [eggs(Verifier(corpus))]
-    plans = [EGGS["continuation"]] * 9  # several batches
+    plans = [EGGS["continuation"]] * 130  # three batches
     body = {"goal": "eggs", "history": EGGS["history"], "continuations": plans}
     answers: list[Any] = []
     with ThreadPoolExecutor(4) as clients:

@@ -27,7 +27,6 @@ pytest.importorskip("fastapi")
 from recipe_apps.serving.app import Served, create_app  # noqa: E402
 from recipe_apps.serving.evidence import CorpusEvidence  # noqa: E402
 from recipe_apps.serving.feedback import FeedbackStore  # noqa: E402
-from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 TEA = ("warm the pot", "add the leaves", "pour the water", "steep for four minutes", "pour the tea")
 SALAD = ("wash the lettuce", "slice the tomato", "chop the onion", "mix oil and vinegar", "toss the salad")
@@ -73,6 +72,18 @@ class SlowEngine(Engine):
                     del left[place]
                     text = self.texts[requests[place].sample % len(self.texts)]
                     yield place, Answer(text, 3, len(text.split()))
+
+
+class HeldEngine(SlowEngine):
+    """Writes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__([plan_text(TEA)])
+        self.go = threading.Event()
+
+    def stream_all(self, *asked: Any, **more: Any) -> WrittenPieces:
+        assert self.go.wait(300)
+        return super().stream_all(*asked, **more)
 
 
 class SteppedEngine(Engine):
@@ -159,9 +170,9 @@ class Page:
 
 
 @contextmanager
-def listening(served: Served, settings: PageSettings | None = None, keep: Path | None = None) -> Iterator[Page]:
+def listening(served: Served, keep: Path | None, **settings: Any) -> Iterator[Page]:
     feedback = None if keep is None else FeedbackStore(keep)
-    app = create_app(served, settings or PageSettings(), feedback=feedback, local_only=True)
+    app = create_app(served, feedback=feedback, local_only=True, **settings)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", timeout_graceful_shutdown=2))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -188,9 +199,10 @@ def serve(evidence: CorpusEvidence) -> Serve:
     """Opens a page whose model writes these texts."""
 
     def open_page(texts: Sequence[str] = (plan_text(TEA),), pause: float = 0.0, **more: Any) -> Any:
-        settings, keep = more.pop("settings", None), more.pop("keep", None)
+        settings = {name: more.pop(name) for name in ("token", "per_address") if name in more}
+        keep = more.pop("keep", None)
         engine = more.pop("engine", None) or SlowEngine(texts, pause)
         fields = {"evidence": evidence, "model": "slow", "planner": Planner(engine)} | more
-        return listening(Served(**fields), settings, keep)
+        return listening(Served(**fields), keep, **settings)
 
     return open_page

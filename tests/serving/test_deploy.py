@@ -20,7 +20,6 @@ from recipe.models.protocol import ReplayEngine  # noqa: E402
 from recipe.planning.planner import Planner  # noqa: E402
 from recipe_apps.service import app as service  # noqa: E402
 from recipe_apps.serving import app as serving  # noqa: E402
-from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
@@ -90,7 +89,7 @@ def test_units_start_commands(path: Path) -> None:
         assert any((folder / target).is_relative_to(allowed) for allowed in writes), "ProtectSystem=strict"
     if "token_file" in values:
         assert service["LoadCredential"].startswith(f"{Path(values['token_file']).name}:")
-        assert int(service["TimeoutStopSec"]) > PageSettings().drain_seconds
+        assert int(service["TimeoutStopSec"]) > serving.DRAIN_SECONDS
 
 
 def test_the_timer_starts_a_unit() -> None:
@@ -107,7 +106,7 @@ def test_the_page_names_files_and_figures_that_there_are() -> None:
         assert (DEPLOY / name).exists(), name
     planner = serving.Served(Planner(ReplayEngine({})), "none")
     known = ""
-    for served in (serving.create_app(planner, PageSettings()), service.create_app(Nothing())):
+    for served in (serving.create_app(planner), service.create_app(Nothing())):
         with TestClient(served, base_url="http://127.0.0.1") as client:
             known += client.get("/metrics").text
     named = set(re.findall(r"`((?:recipe|process)_\w+)", text))

@@ -20,7 +20,6 @@ from pydantic import SecretStr  # noqa: E402
 from recipe.config import SearchConfig  # noqa: E402
 from recipe.planning.planner import Planner  # noqa: E402
 from recipe.planning.search import PlanSearch  # noqa: E402
-from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 from .conftest import SALAD, TEA, SteppedEngine, plan_text  # noqa: E402
 
@@ -689,7 +688,7 @@ def test_composed_plans_are_shown_as_their_steps_are_chosen(browser: Browser, se
 
 
 def test_a_browser_gives_the_token_as_a_password(browser: Browser, serve: Any) -> None:
-    with serve(pause=0.002, settings=PageSettings(token=SecretStr("sesame"))) as service:
+    with serve(pause=0.002, token=SecretStr("sesame")) as service:
         for password, status in (("wrong", 401), ("sesame", 200)):
             context = browser.new_context(http_credentials={"username": "anyone", "password": password})
             context.set_default_timeout(WAIT)

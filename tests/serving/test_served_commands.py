@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from tests.conftest import built_corpus
 from tests.serving.conftest import SALAD, TEA, plan_text
 from typer.testing import CliRunner
@@ -16,8 +17,6 @@ from recipe.cli import app
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, InputError
 from recipe.types import Narration, Segment
-
-from recipe_apps.serving.settings import PageSettings  # isort: skip
 
 
 def answered(*words: object) -> Any:
@@ -57,7 +56,7 @@ def test_a_server_answers_as_the_command_itself_does(serve: Any, tea_corpus: Cor
 
 
 def test_a_server_writes_the_plans(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve([plan_text(TEA), plan_text(SALAD)], settings=PageSettings(token="secret")) as page:
+    with serve([plan_text(TEA), plan_text(SALAD)], token=SecretStr("secret")) as page:
         words = ("plan", "--server", page.url, "--goal", "make tea", "--history", "boil the water", "--count", 3)
         with pytest.raises(InputError, match="token"):
             answered(*words)

@@ -1,7 +1,6 @@
 """The planner page's service: every event once and in order, evidence, cancelling, limits, feedback."""
 
-import asyncio
-import threading
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -11,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.serving.conftest import SALAD, TEA, SlowEngine, SteppedEngine, httpx2, plan_text
+from pydantic import SecretStr
+from tests.serving.conftest import SALAD, TEA, HeldEngine, SlowEngine, SteppedEngine, httpx2, plan_text
 
 from recipe.config import CorpusConfig, EncoderConfig, RewardConfig, SearchConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.change import add_to, remove_from
 from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
-from recipe.errors import ConfigError, InputError
+from recipe.errors import InputError
 from recipe.evaluation.agreement import read_ratings
 from recipe.explain.records import Links
 from recipe.models.protocol import Answer, ModelRequest, WrittenPieces
@@ -29,11 +29,8 @@ from recipe.reward.scorer import PromptGroup, Steps
 from recipe.reward.verifier import Verifier
 from recipe.types import Narration, Reward, Segment
 
-from recipe_apps.serving import runs  # isort: skip
 from recipe_apps.serving.feedback import FeedbackStore  # isort: skip
-from recipe_apps.serving.state import RunState, state_of  # isort: skip
 from recipe_apps.serving.evidence import CorpusEvidence, open_evidence  # isort: skip
-from recipe_apps.serving.settings import PageSettings  # isort: skip
 
 
 def kinds(events: list[Any]) -> list[str]:
@@ -112,20 +109,20 @@ def test_a_run_is_read_as_the_page_shows_it_and_kept_as_a_file(serve: Any) -> No
         assert page.client.get("/api/runs/none.md").json()["error"]["code"] == "unknown_run"
 
 
-def test_what_is_said_of_a_step_leaves_with_it() -> None:
-    async def read() -> tuple[RunState, RunState]:
-        run = runs.Run("plan", "make tea", (), 0, [("warm the pot",)], asyncio.get_running_loop())
-        row = {"plan": 0, "number": 1, "state": "supported", "matched_in": 1, "pool": 2, "about": 1, "grounds": []}
-        run.publish("step", {"plan": 0, "number": 1, "text": "warm the pot"})
-        run.publish("evidence", row)
-        first = state_of(run)
-        run.plans[0] = ("wait",)
-        run.publish("step", {"plan": 0, "number": 1, "text": "wait"})
-        return first, state_of(run)
-
-    before, after = asyncio.run(read())
-    assert len(before.plans[0].evidence) == 1
-    assert after.plans[0].evidence == []
+def test_what_is_said_of_a_step_leaves_with_it(serve: Any) -> None:
+    with serve(engine=(engine := HeldEngine()), evidence=None) as page:
+        run = page.app.state.page.runs.require(identity := page.begin(plans=1))
+        said = {"plan": 0, "number": 1, "state": "supported", "matched_in": 1, "pool": 2, "about": 1, "grounds": []}
+        shown = []
+        for text, evidence in (("warm the pot", said), ("wait", None)):
+            run.plans[0] = (text,)
+            run.publish("step", {"plan": 0, "number": 1, "text": text})
+            if evidence:
+                run.publish("evidence", evidence)
+            [plan] = page.client.get(f"/api/runs/{identity}").json()["plans"]
+            shown.append((plan["steps"], len(plan["evidence"])))
+        engine.go.set()
+    assert shown == [(["warm the pot"], 1), (["wait"], 0)]
 
 
 def test_equal_plans_are_one_and_counted(serve: Any) -> None:
@@ -175,27 +172,23 @@ def test_a_client_that_comes_back_gets_each_event_once(serve: Any) -> None:
         assert end.status_code == 204
 
 
-def test_a_run_is_over_only_once_its_last_event_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers hold no lock: one that looks while the last event is made must not end without it."""
-    made, over = runs.format_sse_event, []
-    loop = asyncio.new_event_loop()
-    run = runs.Run("plan", "make tea", (), 0, [()], loop)
+def test_a_run_is_over_only_once_its_last_event_can_be_read(serve: Any) -> None:
+    """Readers hold no lock: one that looks while the last event is added must not end without it."""
+    with serve(engine=(engine := HeldEngine())) as page:
+        run = page.app.state.page.runs.require(identity := page.begin(plans=1))
 
-    def look(**event: str) -> bytes:
-        over.append(run.over)
-        return made(**event)
+        class Events(list[bytes]):
+            def append(self, event: bytes) -> None:
+                over.append(run.over)
+                super().append(event)
 
-    monkeypatch.setattr(runs, "format_sse_event", look)
-    assert run.publish("started", {}, "running")
-    assert run.publish("done", {}, "done")
-    assert not run.publish("failed", {}, "failed")
-    assert (over, run.over, len(run.events)) == ([False, False], True, 2)
-
-    async def read() -> list[bytes]:
-        return [event async for event in run.follow(1)]
-
-    assert [b"event: done" in event for event in loop.run_until_complete(read())] == [True]
-    loop.close()
+        over: list[bool] = []
+        run.events = Events(run.events)
+        engine.go.set()
+        assert page.events(identity)[-1].kind == "done"
+        assert not run.publish("failed", {}, "failed")
+    assert over == [False] * len(over) != []
+    assert b"event: done" in run.events[-1]
 
 
 def test_an_unknown_task_is_said_to_be_unknown(serve: Any) -> None:
@@ -235,13 +228,11 @@ def test_a_cancelled_run_is_written_no_further(serve: Any) -> None:
 
 def test_those_who_wait_know_their_place_and_are_written_together(serve: Any) -> None:
     engine = SlowEngine([plan_text(TEA)], pause=0.03)
-    with serve(engine=engine, settings=PageSettings(queue=3, per_address=3)) as page:
+    with serve(engine=engine) as page:
         first = page.begin(plans=1)
         page.events(first, most=2)
         waiting = [page.begin(plans=1) for _ in range(3)]
         assert [page.client.get(f"/api/runs/{run}").json()["position"] for run in waiting] == [1, 2, 3]
-        refused = page.client.post("/api/runs", json={"goal": "make tea"})
-        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
         page.client.delete(f"/api/runs/{waiting[0]}")
         moved = [event.data["position"] for event in page.events(waiting[2]) if event.kind == "queued"]
         assert moved == [3, 2]
@@ -249,21 +240,10 @@ def test_those_who_wait_know_their_place_and_are_written_together(serve: Any) ->
         assert engine.batches == [1, 2]
 
 
-class HeldEngine(SlowEngine):
-    """Writes nothing until it is let go."""
-
-    def __init__(self) -> None:
-        super().__init__([plan_text(TEA)])
-        self.go = threading.Event()
-
-    def stream_all(self, *asked: Any, **more: Any) -> WrittenPieces:
-        assert self.go.wait(300)
-        return super().stream_all(*asked, **more)
-
-
 def test_hundreds_of_idle_readers_leave_room_for_others(serve: Any) -> None:
-    engine, settings = HeldEngine(), PageSettings(readers=40, readers_per_run=8, max_plans=1)
-    with serve(engine=engine, settings=settings) as page, ExitStack() as stack:
+    """Of 256 readers 128 are of one address and 16 of one run."""
+    engine = HeldEngine()
+    with serve(engine=engine) as page, ExitStack() as stack:
 
         def visitor(address: str) -> Any:
             transport = httpx2.HTTPTransport(local_address=address, limits=httpx2.Limits(max_connections=None))
@@ -272,21 +252,22 @@ def test_hundreds_of_idle_readers_leave_room_for_others(serve: Any) -> None:
         def read(client: Any, run: str) -> Any:
             return stack.enter_context(client.stream("GET", f"/api/runs/{run}/events"))
 
-        idle, honest = visitor("127.0.0.2"), visitor("127.0.0.3")
-        runs = [page.begin(plans=1) for _ in range(6)]
-        answers = [read(idle, run) for run in runs for _ in range(10)]
+        idle, another, honest = (visitor(f"127.0.0.{n}") for n in (2, 3, 4))
+        runs = [page.begin(plans=1) for _ in range(10)]
+        answers = [read(idle, run) for run in runs for _ in range(18)]
         counts = Counter((answer.status_code, answer.headers.get("retry-after")) for answer in answers)
-        assert counts == {(200, None): 20, (429, "1"): 40}
-        assert [sum(one.is_success for one in answers[at : at + 10]) for at in range(0, 60, 10)] == [8, 8, 4, 0, 0, 0]
+        assert counts == {(200, None): 128, (429, "1"): 52}
+        assert [sum(one.is_success for one in answers[at : at + 18]) for at in range(0, 180, 18)] == [16] * 8 + [0, 0]
         refused = answers[-1]
         refused.read()
         assert refused.json()["error"]["code"] == "too_many_readers"
         assert read(honest, runs[0]).status_code == 429, "a run has readers enough, whoever they are"
-        assert read(honest, runs[5]).status_code == 200
-        assert len(page.app.state.page.readers) == 1 + 4 + 2
+        assert read(honest, runs[9]).status_code == 200
+        more = [page.begin(plans=1) for _ in range(8)]
+        assert Counter(read(another, run).status_code for run in more for _ in range(16)) == {200: 127, 429: 1}
         for answer in answers:
             answer.close()
-        while page.app.state.page.readers.total() > 3:
+        while page.app.state.page.readers.total() > 3 * 128:  # each counts in all, of its run and of its address
             time.sleep(0.01)
         assert read(idle, runs[0]).status_code == 200
         engine.go.set()
@@ -295,14 +276,27 @@ def test_hundreds_of_idle_readers_leave_room_for_others(serve: Any) -> None:
 
 def test_one_visitor_fills_half_of_the_queue_at_most(serve: Any) -> None:
     engine = HeldEngine()
-    with serve(engine=engine, settings=PageSettings(queue=4)) as page:
+    with serve(engine=engine) as page:
         other = httpx2.Client(base_url=page.url, transport=httpx2.HTTPTransport(local_address="127.0.0.2"))
         page.events(page.begin(plans=1), most=2)
-        codes = [page.client.post("/api/runs", json={"goal": "make tea"}).status_code for _ in range(4)]
-        assert codes == [202, 202, 429, 429]
-        codes = [other.post("/api/runs", json={"goal": "make tea"}).status_code for _ in range(3)]
-        assert codes == [202, 202, 429]
+
+        def asked(client: Any, count: int) -> list[int]:
+            return [client.post("/api/runs", json={"goal": "make tea"}).status_code for _ in range(count)]
+
+        assert asked(page.client, 34) == [202] * 32 + [429] * 2
+        assert asked(other, 33) == [202] * 32 + [429]
+        refused = other.post("/api/runs", json={"goal": "make tea"}).json()["error"]
+        assert (refused["code"], refused["message"][:2]) == ("queue_full", "64")
         other.close()
+        page.app.state.page.runs.close(running=True)
+        engine.go.set()
+    with serve(engine=(engine := HeldEngine()), per_address=1) as page:
+        page.events(run := page.begin(plans=1), most=2)
+        assert asked(page.client, 2) == [202, 429]
+        while page.app.state.page.readers:
+            time.sleep(0.01)
+        with page.client.stream("GET", f"/api/runs/{run}/events"):
+            assert page.client.get(f"/api/runs/{run}/events").status_code == 429
         engine.go.set()
 
 
@@ -322,15 +316,18 @@ def test_a_failure_is_told_and_the_next_run_works(serve: Any) -> None:
 
 
 def test_runs_that_nobody_reads_are_cancelled_and_old_ones_forgotten(serve: Any) -> None:
-    settings = PageSettings(absent_seconds=0.1, keep_seconds=0.1)
-    with serve(pause=0.2, settings=settings) as page:
+    with serve(engine=(engine := HeldEngine())) as page:
         run = page.begin(plans=1)
         known = page.app.state.page.runs.require(run)
-        until = time.monotonic() + 300
-        while not known.over and time.monotonic() < until:
+        known.last_read -= 61
+        while not known.over:
             time.sleep(0.05)
         assert known.state == "cancelled"
-        while page.client.get(f"/api/runs/{run}/events").status_code != 404 and time.monotonic() < until:
+        engine.go.set()
+        assert page.client.get(f"/api/runs/{run}").status_code == 200
+        known.last_read, known.ended = known.last_read - 1_000, known.ended - 901
+        while page.client.get(f"/api/runs/{run}/events").status_code != 404:
+            known.last_read -= 1_000
             time.sleep(0.2)
         refused = page.client.get(f"/api/runs/{run}")
         assert refused.json()["error"]["code"] == "unknown_run"
@@ -374,7 +371,7 @@ def test_other_sites_get_nothing(serve: Any) -> None:
         assert (foreign.status_code, foreign.json()["error"]["code"]) == (403, "foreign_host")
         policy = page.client.get("/api/info").headers["content-security-policy"]
         assert "default-src 'none'" in policy
-    with serve(settings=PageSettings(token="secret")) as page:
+    with serve(token=SecretStr("secret")) as page:
         assert page.client.get("/").status_code == 401
         assert page.client.get("/", auth=("any", "secret")).status_code == 200
 
@@ -537,7 +534,7 @@ def test_steps_of_a_thought_are_replaced_by_those_of_the_plan(serve: Any) -> Non
 
 
 def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
-    tmp_path: Path, serve: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, serve: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     narrations = [Narration(f"v{n}", tuple(map(Segment, TEA[n % 3 :]))) for n in range(12)]
     folder = build_corpus(narrations, tmp_path / "c", CorpusConfig(encoder=EncoderConfig(name="hash:64")))
@@ -560,13 +557,12 @@ def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
             "too_small": None,
         }
         # A corpus that cannot be served is told of, and the one that is served stays.
-        now = worker.corpus
-
-        def refused(*_: object) -> None:
-            raise ConfigError("the reward was trained on another corpus.")
-
-        monkeypatch.setattr("recipe_apps.serving.app.open_evidence", refused)
-        remove_from(grown, ["v3"])
+        now, damaged = worker.corpus, Path(shutil.copytree(folder, tmp_path / "damaged"))
+        remove_from(Corpus.open(damaged), ["v3"])
+        for file in (damaged / "shards").rglob("*.*"):
+            file.write_bytes(b"")
+        folder.rename(tmp_path / "before")
+        damaged.rename(folder)
         while "cannot be served" not in caplog.text:
             time.sleep(0.01)
         assert worker.corpus is now

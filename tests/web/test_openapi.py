@@ -17,7 +17,6 @@ from recipe.planning.planner import Planner  # noqa: E402
 from recipe_apps.board import app as board  # noqa: E402
 from recipe_apps.service import app as service  # noqa: E402
 from recipe_apps.serving import app as serving  # noqa: E402
-from recipe_apps.serving.settings import PageSettings  # noqa: E402
 
 BODIES: dict[str, dict[str, type[BaseModel] | str]] = {
     "board": {
@@ -58,7 +57,7 @@ def apps() -> dict[str, Any]:
     return {
         "board": boards,
         "service": service.create_app(Nothing()),
-        "serving": serving.create_app(planner, PageSettings()),
+        "serving": serving.create_app(planner),
     }
 
 

@@ -30,13 +30,8 @@ def serve(
         ),
     ] = False,
     max_steps: Annotated[int, typer.Option(min=1, help="Steps of a plan or a history.")] = 200,
-    max_characters: Annotated[int, typer.Option(min=1, help="Characters of a step or a goal.")] = 10_000,
     max_completion: Annotated[int, typer.Option(min=1, help="Characters of a completion or a whole plan.")] = 200_000,
-    max_lines: Annotated[int, typer.Option(min=1, help="Lines of a completion.")] = 20_000,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 4 << 20,
-    queue: Annotated[int, typer.Option(min=1, help="Plans of one client that may wait.")] = 4096,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds in which a request must be scored.")] = 60.0,
-    batch: Annotated[int, typer.Option(min=1, help="Plans scored together.")] = 64,
 ) -> None:
     """Serve rewards over HTTP to trainers: our own /score, OpenRLHF's /get_reward, NeMo-Gym's /verify.
 
@@ -46,17 +41,8 @@ def serve(
     """
     from recipe_apps.service.messages import ServiceSettings
 
-    limits = ServiceSettings(
-        max_steps=max_steps,
-        max_characters=max_characters,
-        max_completion=max_completion,
-        max_lines=max_lines,
-        max_body=max_body,
-        queue=queue,
-        timeout=timeout,
-        batch=batch,
-        token=service_token(token_file),
-    )
+    limits = ServiceSettings(max_steps=max_steps, max_completion=max_completion, timeout=timeout)
+    token = service_token(token_file)
     reward = settings(config, method, pool)
     from functools import partial
 
@@ -75,7 +61,7 @@ def serve(
     from recipe_apps.web.process import LOG_FORMAT, address_of, listen, require_guarded
 
     groups = [PromptGroup(example.goal, example.history, [example.continuation]) for example in examples]
-    require_guarded(host, limits.token is not None, insecure)
+    require_guarded(host, token is not None, insecure)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     log = logging.getLogger(__name__)
     with listen(host, port) as bound:
@@ -83,7 +69,7 @@ def serve(
         identity = corpus.manifest["id"]
         scorer = ScoringProcess(partial(open_verifier, folder, identity, reward, names(devices), groups))
         reopen = partial(open_beside, folder, reward, names(devices), groups)
-        app = create_app(scorer, limits, warm=scorer.start, corpus=corpus, config=reward, reopen=reopen)
+        app = create_app(scorer, limits, token=token, warm=scorer.start, corpus=corpus, config=reward, reopen=reopen)
         log.info("serving %s (%s) at %s", folder, identity, address_of(host, bound))
         if problem := reward.contrast_problem(len(corpus)):
             log.warning("%s", problem)

@@ -85,7 +85,7 @@ def serve(
 
     require_packages({"serve": "the planner page", "report": "the planner page", "cpu": "corpus search"})
     from recipe.corpus.store import Corpus
-    from recipe_apps.serving.app import Served, create_app
+    from recipe_apps.serving.app import DRAIN_SECONDS, Served, create_app
     from recipe_apps.serving.feedback import FeedbackStore
     from recipe_apps.web.process import LOG_FORMAT, LOOPBACK, address_of, listen, require_guarded, run_service
 
@@ -101,9 +101,8 @@ def serve(
             raise InputError("--corpus goes with --model; leave both out for the demo's.")
         model, corpus, examples, default = _of_demo(model, examples)
     require_searchable(search, corpus)
-    token = page.token or service_token(token_file)
-    limits = page.model_copy(update={"plans": min(page.plans, page.max_plans), "token": token})
-    require_guarded(host, limits.token is not None, insecure)
+    token = service_token(token_file)
+    require_guarded(host, token is not None, insecure)
     offered = [] if examples is None else _goals(examples)
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     logging.getLogger("httpx2").setLevel(logging.WARNING)  # a line for each request to an endpoint
@@ -148,9 +147,11 @@ def serve(
             writers=model.concurrency if at_endpoint else 1,
             room=1 if at_endpoint else sampling.batch_size,
         )
-        app = create_app(served, limits, feedback=feedback, local_only=host in LOOPBACK)
+        app = create_app(
+            served, per_address=page.per_address, token=token, feedback=feedback, local_only=host in LOOPBACK
+        )
         log.info("open %s", address_of(host, bound))
-        run_service(app, bound, app.state.page.runs.close, limits.drain_seconds)
+        run_service(app, bound, app.state.page.runs.close, DRAIN_SECONDS)
 
 
 def _of_demo(given: ModelConfig, examples: Path | None) -> tuple[ModelConfig, Path, Path | None, str]:

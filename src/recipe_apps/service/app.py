@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydantic import SecretStr
+
 from recipe import __version__
 from recipe.config import RewardConfig
 from recipe.corpus.store import Corpus
@@ -20,7 +22,7 @@ from recipe.reward.trainers.openrlhf import answer as openrlhf_answer
 from recipe.types import Reward
 from recipe_apps.service import nemo_gym, openrlhf
 from recipe_apps.service.batching import Batcher
-from recipe_apps.service.messages import ScoreRequest, ServiceSettings, score_group
+from recipe_apps.service.messages import MAX_BODY, QUEUE, ScoreRequest, ServiceSettings, score_group
 from recipe_apps.service.metrics import ServiceMetrics
 from recipe_apps.web.corpora import LOOK, CorpusWatch
 from recipe_apps.web.guard import Intake, body_schema, client_of, json_response, protect
@@ -50,8 +52,8 @@ class RewardService:
         reopen: Reopen | None,
     ) -> None:
         self.settings, self.corpus, self._reopen = settings, corpus, reopen
-        self.metrics, self.intake = ServiceMetrics(), Intake(settings.max_body)
-        self.batcher = Batcher(scorer, settings, self.metrics, warm)
+        self.metrics, self.intake = ServiceMetrics(), Intake(MAX_BODY)
+        self.batcher = Batcher(scorer, settings.timeout, self.metrics, warm)
         self.draining = False
         self.served: str | None = None
         """The corpus that is served, by its id."""
@@ -130,6 +132,7 @@ def create_app(
     scorer: Scorer,
     settings: ServiceSettings = _DEFAULTS,
     *,
+    token: SecretStr | None = None,
     warm: Callable[[], object] | None = None,
     corpus: Corpus | None = None,
     config: RewardConfig | None = None,
@@ -137,8 +140,9 @@ def create_app(
 ) -> FastAPI:
     """The service of a scorer, which begins to work when the application is started.
 
-    `warm` is run before the service is ready; `/info` reports `corpus` and `config`, and the corpus's folder is
-    watched. `reopen` opens the scorer of another corpus there; without it the service keeps the one that it began with.
+    Clients must send `token`, where there is one. `warm` is run before the service is ready; `/info` reports `corpus`
+    and `config`, and the corpus's folder is watched. `reopen` opens the scorer of another corpus there; without it the
+    service keeps the one that it began with.
     """
     service = RewardService(scorer, settings, warm, corpus, reopen)
     intake = service.intake
@@ -220,7 +224,7 @@ def create_app(
         about: dict[str, Any] = {
             "version": __version__,
             "verifier": None if config is None else config.model_dump(mode="json"),
-            "limits": settings.model_dump(mode="json", exclude={"token"}),
+            "limits": settings.model_dump(mode="json") | {"max_body": MAX_BODY, "queue": QUEUE},
             "corpus": None,
             "encoder": None,
         }
@@ -236,5 +240,5 @@ def create_app(
             about["encoder"] = manifest["encoder"]
         return json_response(about)
 
-    protect(app, service.metrics, settings.token, "docs/trainers.md")
+    protect(app, service.metrics, token, "docs/trainers.md")
     return app

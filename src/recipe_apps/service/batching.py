@@ -16,7 +16,7 @@ from recipe.errors import ComputeError, CorpusError
 from recipe.reward.batcher import ThreadBatcher
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, outcomes_of
 from recipe.types import Reward
-from recipe_apps.service.messages import ServiceSettings
+from recipe_apps.service.messages import QUEUE
 from recipe_apps.service.metrics import ServiceMetrics
 from recipe_apps.service.process import ScoringProcess
 from recipe_apps.web.refusals import Refusal, attempt, refusal
@@ -27,6 +27,14 @@ _GRACE = 5.0
 """Seconds to wait for a thread whose batch has no client left."""
 _CLIENTS = 4
 """Clients that may fill their share at once."""
+_QUEUE_CHARACTERS = 16 << 20
+"""Characters of the plans of one client that wait, with their prompts; four times as many in all."""
+# A batch of long texts is cut, so that short ones do not wait behind it.
+_BATCH, _BATCH_CHARACTERS = 64, 100_000
+"""Plans scored together, and their characters with their prompts; a plan that has more is scored alone."""
+# Enough for requests that a trainer sends together.
+_LINGER = 0.001
+"""Seconds that the first request after a pause waits for others to be scored with it."""
 _LEAST = 40
 """Characters that a plan counts for at least: one without steps is work, too."""
 
@@ -43,16 +51,17 @@ class Batcher:
     def __init__(
         self,
         scorer: Scorer,
-        settings: ServiceSettings,
+        timeout: float,
         metrics: ServiceMetrics,
         warm: Callable[[], object] | None = None,
     ) -> None:
-        self._scorer, self._settings, self._metrics, self._warm = scorer, settings, metrics, warm
+        """A request that is not scored in `timeout` seconds ends in an error."""
+        self._scorer, self._timeout, self._metrics, self._warm = scorer, timeout, metrics, warm
         self._batches: ThreadBatcher[PromptedPlan, Reward] = ThreadBatcher(
             self._compute,
-            window=settings.linger,
-            largest=settings.batch,
-            heaviest=settings.batch_characters,
+            window=_LINGER,
+            largest=_BATCH,
+            heaviest=_BATCH_CHARACTERS,
             prepare=self._warm_up,
         )
         self._open: dict[Future[list[Reward]], tuple[float, IsDisconnected, Scorer]] = {}
@@ -106,7 +115,7 @@ class Batcher:
         if not self._warmed:
             return "Warming up: the encoder and the corpus are being loaded."
         since = self._busy_since
-        if since is not None and (busy := time.monotonic() - since) > self._settings.timeout:
+        if since is not None and (busy := time.monotonic() - since) > self._timeout:
             return f"Stuck: the batch under way has taken {busy:.0f} s."
         return None
 
@@ -121,7 +130,7 @@ class Batcher:
             for group in groups
             for index, plan in enumerate(group.plans)
         ]
-        sizes, limits = (len(plans), sum(lengths)), (self._settings.queue, self._settings.queue_characters)
+        sizes, limits = (len(plans), sum(lengths)), (QUEUE, _QUEUE_CHARACTERS)
         if sizes[0] > limits[0]:
             raise Refusal("too_many_plans", f"The request holds {sizes[0]} plans; send at most {limits[0]} at once.")
         if sizes[1] > limits[1]:
@@ -156,13 +165,12 @@ class Batcher:
                 await asyncio.to_thread(_end, scorer)
 
     def _keep_time(self) -> None:
-        limit = self._settings.timeout
-        while not self._ended.wait(min(limit / 10, 0.5)):
-            late = time.monotonic() - limit
+        while not self._ended.wait(min(self._timeout / 10, 0.5)):
+            late = time.monotonic() - self._timeout
             for future, (accepted, *_) in list(self._open.items()):
                 if accepted < late:
                     with suppress(InvalidStateError):  # it was answered meanwhile
-                        message = f"No reward was computed within {limit:g} s; ask again."
+                        message = f"No reward was computed within {self._timeout:g} s; ask again."
                         future.set_exception(Refusal("timed_out", message))
 
     def _warm_up(self) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from recipe.config import Positive, Settings
 from recipe.errors import HALVES
@@ -15,34 +15,29 @@ _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
 """What `str.splitlines` splits at."""
 
 
+MAX_BODY = 4 << 20
+"""Bytes of a request: twenty completions of the largest size."""
+# A trainer's largest batch: 512 prompts of 8 roll-outs, all sent at once.
+QUEUE = 4096
+"""Plans of one client, an address, that may wait to be scored; requests beyond are refused with `queue_full`. Four
+times as many may wait in all."""
+# An encoder reads the first few hundred tokens of a text; what is longer is no step.
+_MAX_CHARACTERS = 10_000
+"""Characters of a step or a goal."""
+# Lines cost more than characters: each is looked at for a step.
+_MAX_LINES = 20_000
+"""Lines of a completion; more than its token limit can write."""
+
+
 class ServiceSettings(Settings):
-    """Limits of requests, and how they are batched."""
+    """Limits of requests that a trainer's completions or a slow encoder may need higher."""
 
     max_steps: Positive = 200
     """Steps of a history or of a plan; more than a completion's token limit can write."""
-    max_characters: Positive = 10_000
-    """Characters of a step or a goal."""
     max_completion: Positive = 200_000
     """Characters of a completion, or of the steps of a history or a plan together."""
-    max_lines: Positive = 20_000
-    """Lines of a completion; more than its token limit can write."""
-    max_body: Positive = 4 << 20
-    """Bytes of a request."""
-    queue: Positive = 4096
-    """Plans of one client, an address, that may wait to be scored; requests beyond are refused with `queue_full`. Four
-    times as many may wait in all."""
-    queue_characters: Positive = 16 << 20
-    """Characters of those plans with their prompts; four times as many in all."""
     timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds after which a request that is not scored ends in an error; counted by the worker's clock."""
-    batch: Positive = 64
-    """Plans scored together."""
-    batch_characters: Positive = 100_000
-    """Characters of those plans with their prompts; a plan that has more is scored alone."""
-    linger: Annotated[float, Field(ge=0, le=1)] = 0.001
-    """Seconds that the first request after a pause waits for others to be scored with it."""
-    token: SecretStr | None = None
-    """What clients must send; without one, everyone may ask."""
 
 
 class ScoreRequest(BaseModel):
@@ -78,9 +73,9 @@ def score_group(body: bytes, settings: ServiceSettings) -> tuple[PromptGroup, bo
 def completion_steps(text: str, settings: ServiceSettings) -> Sequence[str]:
     """The steps of a completion, which is not parsed where it is too long. Raises Refusal."""
     _check_length("The completion", len(text), settings.max_completion)
-    if (lines := sum(map(text.count, _LINE_ENDS))) > settings.max_lines:
-        most = settings.max_lines
-        raise Refusal("too_long", f"The completion has more than {lines} lines; this service takes at most {most}.")
+    if (lines := sum(map(text.count, _LINE_ENDS))) > _MAX_LINES:
+        problem = f"more than {lines} lines; this service takes at most {_MAX_LINES}"
+        raise Refusal("too_long", f"The completion has {problem}.")
     return plan_steps(text)
 
 
@@ -88,8 +83,8 @@ def checked(
     goal: str, history: Sequence[str], plans: Sequence[Sequence[str]], settings: ServiceSettings
 ) -> PromptGroup:
     """A prompt and its plans, within the limits. Raises Refusal."""
-    if len(plans) > settings.queue:
-        raise Refusal("too_many_plans", f"The request holds {len(plans)} plans; send at most {settings.queue} at once.")
+    if len(plans) > QUEUE:
+        raise Refusal("too_many_plans", f"The request holds {len(plans)} plans; send at most {QUEUE} at once.")
     for number, steps in enumerate(([goal], history, *plans), start=-1):
         name = {-1: "The goal", 0: "The history"}.get(number) or ("The plan" if len(plans) == 1 else f"Plan {number}")
         if number >= 0:
@@ -102,11 +97,11 @@ def checked(
             if not text.isascii() and HALVES.search(text):
                 problem = "holds half a character; repair or remove it"
             # A body can hold hundreds of thousands of texts: they are named only where something is wrong.
-            if problem or len(text) > settings.max_characters:
+            if problem or len(text) > _MAX_CHARACTERS:
                 named = name if number < 0 else f"{name}'s step {index}"
                 if problem:
                     raise Refusal("invalid_field", f"{named} {problem}.")
-                _check_length(named, len(text), settings.max_characters)
+                _check_length(named, len(text), _MAX_CHARACTERS)
     return PromptGroup(goal, tuple(history), [tuple(plan) for plan in plans])
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.trainers.openrlhf import response_text
-from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
+from recipe_apps.service.messages import QUEUE, ServiceSettings, checked, completion_steps
 from recipe_apps.web.refusals import Refusal, Texts, parsed, read
 
 
@@ -37,9 +37,8 @@ def groups(body: bytes, settings: ServiceSettings) -> list[PromptGroup]:
     if not len(message.query) == len(message.prompts) == len(message.labels):
         counts = f"{len(message.query)} queries, {len(message.prompts)} prompts and {len(message.labels)} labels"
         raise Refusal("invalid_field", f"There are {counts}; send one of each for a sample.")
-    if len(message.query) > settings.queue:
-        most = settings.queue
-        raise Refusal("too_many_plans", f"The request holds {len(message.query)} plans; send at most {most} at once.")
+    if len(message.query) > QUEUE:
+        raise Refusal("too_many_plans", f"The request holds {len(message.query)} plans; send at most {QUEUE} at once.")
     samples = []
     for number, (query, prompt, label) in enumerate(zip(message.query, message.prompts, message.labels, strict=True)):
         try:

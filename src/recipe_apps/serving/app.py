@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
 
+from pydantic import SecretStr
 from pydantic_core import to_json, to_jsonable_python
 
 from recipe import __version__
@@ -26,10 +27,12 @@ from recipe.perception.phi import Phi
 from recipe.planning.planner import Planner
 from recipe.planning.search import PlanSearch
 from recipe.report.html import page_environment, template
-from recipe_apps.serving.clips import ClipStore
+from recipe_apps.serving.clips import MAX_CLIP, MAX_CLIP_SECONDS, ClipStore
 from recipe_apps.serving.evidence import CorpusEvidence, facts_of, open_evidence
 from recipe_apps.serving.feedback import FeedbackStore
 from recipe_apps.serving.messages import (
+    MAX_CHARACTERS,
+    MAX_STEPS,
     DeviationRequest,
     ExplainRequest,
     FeedbackRequest,
@@ -39,7 +42,6 @@ from recipe_apps.serving.messages import (
     clean_text,
 )
 from recipe_apps.serving.runs import Run, Runs
-from recipe_apps.serving.settings import PageSettings
 from recipe_apps.serving.state import RunState, markdown_of, state_of
 from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
 from recipe_apps.web.corpora import LOOK, CorpusWatch
@@ -55,10 +57,20 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the planner page", "serve") from error
 
 _LOG = logging.getLogger(__name__)
-_DEFAULTS = PageSettings()
 _FRAMES = FrameConfig()
 _SWEEP = 1.0
 """Seconds between two looks for runs and clips that are not needed any more."""
+# Plans of a run are written side by side, and people compare a few.
+_PLANS, _MAX_PLANS = 4, 8
+"""Plans of a run that does not say how many, and of any run."""
+_MAX_BODY = 256 << 10
+"""Bytes of a request other than a clip; a history and a plan of the largest size are 100 kB of ASCII."""
+# A reader costs a socket and a task, and files are limited (`recipe_apps.web.process`).
+_READERS, _READERS_PER_RUN = 256, 16
+"""Readers of events at once, in all and of one run; further ones are refused with `too_many_readers`."""
+# examples/deploy: systemd waits longer than that.
+DRAIN_SECONDS = 30.0
+"""Seconds that runs have to end once the service is told to."""
 _NOT_KEPT = "Feedback is not kept; start the server with --keep FOLDER."
 _MEANINGS = {
     "logical_progression": "the steps follow from each other and lead to the goal",
@@ -116,12 +128,12 @@ class _RunEvents(EventSourceResponse):
 class PlannerPage:
     """What the endpoints share."""
 
-    def __init__(self, served: Served, settings: PageSettings, feedback: FeedbackStore | None) -> None:
-        self.served, self.settings, self.feedback = served, settings, feedback
-        self.runs = Runs(settings, lambda run: self.metrics.ended.labels(run.state).inc())
-        self.metrics, self.intake = PageMetrics(self.runs), Intake(settings.max_body)
+    def __init__(self, served: Served, per_address: int) -> None:
+        self.served = served
+        self.runs = Runs(per_address, lambda run: self.metrics.ended.labels(run.state).inc())
+        self.metrics, self.intake = PageMetrics(self.runs), Intake(_MAX_BODY)
         self.readers = Counter[str]()
-        self.clips = ClipStore(settings)
+        self.clips = ClipStore()
         self.evidence = EvidenceWorker(served.evidence, self.metrics)
         parts = (self.runs, served.planner, self.evidence, self.metrics, self.clips, served.frames)
         writers = [Writer(*parts, served.phi, served.search, served.room) for _ in range(served.writers)]
@@ -174,16 +186,19 @@ class PlannerPage:
 
 def create_app(
     served: Served,
-    settings: PageSettings = _DEFAULTS,
     *,
+    per_address: int = 0,
+    token: SecretStr | None = None,
     feedback: FeedbackStore | None = None,
     local_only: bool = False,
 ) -> FastAPI:
     """The page and its API; the threads that write begin with the application.
 
-    With `local_only` requests must name this machine by a loopback name. `app.state.page` is the PlannerPage.
+    Of one address `per_address` readers and waiting runs are taken at once, 0: half of all. Clients must send `token`,
+    where there is one. With `local_only` requests must name this machine by a loopback name. `app.state.page` is the
+    PlannerPage.
     """
-    page = PlannerPage(served, settings, feedback)
+    page = PlannerPage(served, per_address)
     runs, clips = page.runs, page.clips
 
     @asynccontextmanager
@@ -232,10 +247,10 @@ def create_app(
     async def begin(request: Request) -> Response:
         """Ask for plans, or for a reading of a clip; the events of the run tell the rest."""
         message = await page.message(request, RunRequest)
-        goal, history = clean_text("The goal", message.goal, settings), clean_steps(message.history, settings)
-        count = message.plans or min(settings.plans, settings.max_plans)
-        if count > settings.max_plans:
-            raise Refusal("too_many_plans", f"{count} plans are too many; ask for {settings.max_plans} at most.")
+        goal, history = clean_text("The goal", message.goal), clean_steps(message.history)
+        count = message.plans or _PLANS
+        if count > _MAX_PLANS:
+            raise Refusal("too_many_plans", f"{count} plans are too many; ask for {_MAX_PLANS} at most.")
         if message.clip is not None and message.until is not None:
             if message.kind == "plan" and not served.sees_video:
                 problem = "This planner reads words; have the clip read first, then plan from the history."
@@ -296,8 +311,8 @@ def create_app(
         if run.over and after >= len(run.events):
             return Response(status_code=204)
         client = client_of(request.client)
-        of_address = settings.per_address or max(settings.readers // 2, 1)
-        limits = {"": settings.readers, f"run {run.id}": settings.readers_per_run, f"address {client}": of_address}
+        of_address = per_address or _READERS // 2
+        limits = {"": _READERS, f"run {run.id}": _READERS_PER_RUN, f"address {client}": of_address}
         for name, most in limits.items():
             if page.readers[name] >= most:
                 where = f" of this {name.partition(' ')[0]}" if name else ""
@@ -320,7 +335,7 @@ def create_app(
             raise Refusal("invalid_field", f"This run has no plan {message.plan}; plans are numbered from 0.")
         if (evidence := page.evidence.corpus) is None:
             raise Refusal("invalid_field", "Comparing needs a corpus; start the server with --corpus.")
-        now, plan = clean_steps(message.history, settings), run.plans[message.plan]
+        now, plan = clean_steps(message.history), run.plans[message.plan]
         row = await run_in_threadpool(evidence.deviation, run.goal, run.history, plan, now)
         return json_response(row)
 
@@ -352,7 +367,7 @@ def create_app(
     async def search(request: Request) -> Response:
         """What `recipe corpus search` finds: narrations, and the proof that they are the best."""
         message = await page.message(request, SearchRequest)
-        steps = clean_steps(message.steps, settings)
+        steps = clean_steps(message.steps)
         _, corpus = asked_of(message.corpus)
         certificate, rows = await computed(partial(certified_hits, corpus, steps, message.k))
         return json_response({"certificate": certificate._asdict(), "rows": rows, "total": len(corpus)})
@@ -361,8 +376,8 @@ def create_app(
     async def explain(request: Request) -> Response:
         """What `recipe reward explain` shows of a plan's reward."""
         message = await page.message(request, ExplainRequest)
-        history, plan = clean_steps(message.history, settings), clean_steps(message.plan, settings)
-        goal = clean_text("The goal", message.goal, settings)
+        history, plan = clean_steps(message.history), clean_steps(message.plan)
+        goal = clean_text("The goal", message.goal)
         evidence, _ = asked_of(message.corpus)
         config = RewardConfig(**message.model_dump(include={"verifier", "pool"}, exclude_none=True))
         return json_response({"explanation": await computed(partial(evidence.explained, config, goal, history, plan))})
@@ -388,7 +403,7 @@ def create_app(
     async def give_feedback(identity: str, request: Request) -> Response:
         """Keep, reject or correct a step, rate a plan."""
         run, message = runs.require(identity), await page.message(request, FeedbackRequest)
-        text = None if message.text is None else clean_text("The corrected step", message.text, settings)
+        text = None if message.text is None else clean_text("The corrected step", message.text)
         if feedback is None:
             raise Refusal("not_kept", _NOT_KEPT)
         await run_in_threadpool(feedback.add, run, message, text)
@@ -420,12 +435,12 @@ def create_app(
             "default": served.default,
             "examples": [{"goal": goal, "history": history} for goal, history in served.examples],
             "limits": {
-                "plans": settings.max_plans,
-                "default_plans": min(settings.plans, settings.max_plans),
-                "history": settings.max_steps,
-                "characters": settings.max_characters,
-                "clip_bytes": settings.max_clip,
-                "clip_seconds": settings.max_clip_seconds,
+                "plans": _MAX_PLANS,
+                "default_plans": _PLANS,
+                "history": MAX_STEPS,
+                "characters": MAX_CHARACTERS,
+                "clip_bytes": MAX_CLIP,
+                "clip_seconds": MAX_CLIP_SECONDS,
             },
             "keep": feedback is not None,
             "criteria": {name: _MEANINGS[name] for name in CRITERIA},
@@ -445,6 +460,6 @@ def create_app(
         """Counters in Prometheus's format."""
         return page.metrics.response()
 
-    protect(app, page.metrics, settings.token, "docs/serving.md")
-    app.add_middleware(PageHeaders, local_only=local_only and settings.token is None)
+    protect(app, page.metrics, token, "docs/serving.md")
+    app.add_middleware(PageHeaders, local_only=local_only and token is None)
     return app

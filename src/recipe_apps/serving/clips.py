@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recipe.config import FrameConfig
 from recipe.errors import ComputeError, InputError, MissingExtra
 from recipe.types import Frames
-from recipe_apps.serving.settings import PageSettings
+from recipe_apps.serving.runs import KEEP_SECONDS
 from recipe_apps.web.guard import arriving
 from recipe_apps.web.refusals import Refusal
 
@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from recipe.perception.uploads import UploadReader
 
 Value = TypeVar("Value")
+# An hour at 1.2 Mbit/s. docs/production.md gives the size to the proxy.
+MAX_CLIP, MAX_CLIP_SECONDS = 512 << 20, 3600.0
+"""Size and length of a clip."""
+# 16 of the largest size take 8 GiB of the disk.
+_CLIPS = 16
+"""Clips on disk at once."""
+# Each takes a core, and a GiB of memory (`recipe.perception.uploads`).
+_DECODERS = 2
+"""Clips that are looked at as they arrive, and as many that are decoded for a run, at once."""
+# For clips that are made to hold a decoder: frames are sought, so that an honest one of an hour takes a part of it.
+_PROBE_SECONDS, _DECODE_SECONDS = 20, 120
+"""Processor time that looking at a clip may take, and decoding it; by the clock half as much again may pass."""
 
 
 @dataclass(slots=True)
@@ -36,29 +48,26 @@ class StoredClip:
 class ClipStore:
     """Clips in a folder of their own that is deleted with the store; nothing of a refused one stays."""
 
-    def __init__(self, settings: PageSettings) -> None:
-        self._settings = settings
+    def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="recipe-clips-"))
         self._clips: dict[str, StoredClip] = {}
         self._lock = threading.Lock()
         self._receiving = 0
-        self._probing = asyncio.Semaphore(settings.decoders)
+        self._probing = asyncio.Semaphore(_DECODERS)
         try:
             from recipe.perception.uploads import UploadReader  # noqa: PLC0415 - an extra of its own
 
-            self._reader: UploadReader | MissingExtra = UploadReader(settings.decoders)
+            self._reader: UploadReader | MissingExtra = UploadReader(_DECODERS)
         except MissingExtra as missing:
             self._reader = missing
 
     async def receive(self, length: int, body: AsyncIterator[bytes]) -> dict[str, Any]:
         """Store a clip of `length` bytes and describe it. Raises Refusal for what is no clip within the limits."""
-        settings = self._settings
-        if length > settings.max_clip:
-            most = settings.max_clip / 1e6
-            problem = f"The clip has {length / 1e6:,.0f} MB; this page takes at most {most:,.0f} MB."
+        if length > MAX_CLIP:
+            problem = f"The clip has {length / 1e6:,.0f} MB; this page takes at most {MAX_CLIP / 1e6:,.0f} MB."
             raise Refusal("body_too_large", problem)
         with self._lock:
-            if len(self._clips) + self._receiving >= settings.clips:
+            if len(self._clips) + self._receiving >= _CLIPS:
                 raise Refusal("queue_full", "Too many clips are kept at the moment; try again in a few minutes.")
             self._receiving += 1
         # Who knows the id of a clip does not know its file's name.
@@ -79,10 +88,10 @@ class ClipStore:
                     self._read,
                     path,
                     "This is no video that can be read",
-                    lambda reader: reader.probe(path, settings.probe_seconds),
+                    lambda reader: reader.probe(path, _PROBE_SECONDS),
                 )
-            if info.duration > settings.max_clip_seconds:
-                minutes, most = info.duration / 60, settings.max_clip_seconds / 60
+            if info.duration > MAX_CLIP_SECONDS:
+                minutes, most = info.duration / 60, MAX_CLIP_SECONDS / 60
                 problem = f"The clip is {minutes:.0f} minutes long; this page takes at most {most:.0f}."
                 raise Refusal("bad_clip", problem)
             with self._lock:
@@ -115,11 +124,11 @@ class ClipStore:
 
     def frames(self, identity: str, until: float, config: FrameConfig) -> Frames:
         """The frames of a clip before a moment. Raises Refusal where it shows nothing there, or is damaged before."""
-        clip, seconds = self.require(identity, until), self._settings.decode_seconds
+        clip = self.require(identity, until)
         return self._read(
             clip.path,
             f"The clip cannot be read up to {until:g} s",
-            lambda reader: reader.frames(clip.path, config, min(until, clip.seconds), seconds),
+            lambda reader: reader.frames(clip.path, config, min(until, clip.seconds), _DECODE_SECONDS),
         )
 
     def _read(self, path: Path, problem: str, read: Callable[["UploadReader"], Value]) -> Value:
@@ -143,7 +152,7 @@ class ClipStore:
 
     def sweep(self) -> None:
         """Delete the clips that nobody has used for long."""
-        expired = time.monotonic() - self._settings.keep_seconds
+        expired = time.monotonic() - KEEP_SECONDS
         for identity in [identity for identity, clip in list(self._clips.items()) if clip.last_used < expired]:
             self.delete(identity)
 

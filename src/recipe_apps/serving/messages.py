@@ -7,8 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.prompting import visible
-from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.refusals import Refusal, Texts
+
+# People type these: a longer history or step is a pasted text, and each step is encoded and aligned.
+MAX_STEPS, MAX_CHARACTERS = 100, 500
+"""Steps of a history, and characters of a goal or a step."""
 
 
 class RunRequest(BaseModel):
@@ -100,18 +103,17 @@ class ExplainRequest(BaseModel):
     pool: Literal["history", "full", "own"] | None = None
 
 
-def clean_text(name: str, text: str, settings: PageSettings) -> str:
+def clean_text(name: str, text: str) -> str:
     """A text in one line, without characters that hide others. Raises Refusal where it is blank or too long."""
-    if len(text) > settings.max_characters:
-        most = settings.max_characters
-        raise Refusal("too_long", f"{name} has {len(text):,} characters; this page takes at most {most}.")
+    if len(text) > MAX_CHARACTERS:
+        raise Refusal("too_long", f"{name} has {len(text):,} characters; this page takes at most {MAX_CHARACTERS}.")
     if not (clean := " ".join(visible(text).split())):
         raise Refusal("invalid_field", f"{name} is empty; give it words or leave it out.")
     return clean
 
 
-def clean_steps(steps: Sequence[str], settings: PageSettings) -> tuple[str, ...]:
+def clean_steps(steps: Sequence[str]) -> tuple[str, ...]:
     """The steps of a history, each as `clean_text`. Raises Refusal."""
-    if len(steps) > settings.max_steps:
-        raise Refusal("too_many_steps", f"The history has {len(steps):,} steps; at most {settings.max_steps} are read.")
-    return tuple(clean_text(f"Step {number} of the history", step, settings) for number, step in enumerate(steps, 1))
+    if len(steps) > MAX_STEPS:
+        raise Refusal("too_many_steps", f"The history has {len(steps):,} steps; at most {MAX_STEPS} are read.")
+    return tuple(clean_text(f"Step {number} of the history", step) for number, step in enumerate(steps, 1))

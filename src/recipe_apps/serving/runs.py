@@ -20,7 +20,6 @@ from recipe.errors import MissingExtra
 from recipe.planning.planner import Request
 from recipe.planning.predictions import SearchRecord
 from recipe.reward.scorer import Steps
-from recipe_apps.serving.settings import PageSettings
 from recipe_apps.web.refusals import Refusal
 
 try:
@@ -32,6 +31,15 @@ State = Literal["queued", "running", "done", "failed", "cancelled"]
 _ENDS = ("done", "failed", "cancelled")
 _HEARTBEAT = 15.0
 """Seconds of silence after which a comment shows that the connection lives."""
+# A run takes seconds to write: whoever would stand behind 64 others is told at once, and not after minutes.
+QUEUE = 64
+"""Runs that may wait; further ones are refused with `queue_full`."""
+# Long enough to come back to a plan, short enough for what people type and film to be gone soon.
+KEEP_SECONDS = 900.0
+"""Seconds that a run is known after its end, and a clip after its last use."""
+# A page that lost its connection tries again within seconds.
+ABSENT_SECONDS = 60.0
+"""Seconds after which a run that nobody reads is cancelled."""
 _MOST_ENDED = 1_000
 """Ended runs that are known, whatever their age: memory does not grow with the number of visitors."""
 
@@ -127,9 +135,9 @@ class Run:
 class Runs:
     """All runs that are known: those that wait, in order, those under way, and for a while those that are over."""
 
-    def __init__(self, settings: PageSettings, on_end: Callable[[Run], object] = lambda _: None) -> None:
-        """`on_end` is called once for each run that is over, by `sweep`."""
-        self._settings, self._on_end = settings, on_end
+    def __init__(self, per_address: int, on_end: Callable[[Run], object]) -> None:
+        """Of one address `per_address` runs may wait, 0: half of all; `sweep` calls `on_end` once for each that is over."""
+        self._per_address, self._on_end = per_address or QUEUE // 2, on_end
         self.known: dict[str, Run] = {}
         self.waiting: list[Run] = []
         self._by_key: dict[str, Run] = {}
@@ -152,11 +160,10 @@ class Runs:
                 return earlier
             if self._closed:
                 raise Refusal("stopped", "The server is stopping; ask again in a minute.")
-            queue, per_address = self._settings.queue, self._settings.per_address
-            if len(self.waiting) >= queue:
+            if len(self.waiting) >= QUEUE:
                 raise Refusal("queue_full", f"{len(self.waiting)} people wait already; try again in a moment.")
             own = sum(other.client == run.client for other in self.waiting)
-            if own >= (per_address or max(queue // 2, 1)):
+            if own >= self._per_address:
                 raise Refusal("queue_full", f"{own} runs of this address wait already; try again in a moment.")
             self.known[run.id] = run
             if key is not None:
@@ -192,11 +199,11 @@ class Runs:
 
     def sweep(self) -> None:
         """Cancel runs that nobody reads, and forget those that have been over for long."""
-        now, settings = time.monotonic(), self._settings
+        now = time.monotonic()
         with self._changed:
             runs = list(self.known.values())
         for run in runs:
-            if not run.over and not run.followers and now - run.last_read > settings.absent_seconds:
+            if not run.over and not run.followers and now - run.last_read > ABSENT_SECONDS:
                 self.cancel(run, "Nobody was reading any more.")
         ended = sorted((run for run in runs if run.ended is not None), key=lambda run: run.ended or 0.0)
         for run in ended:
@@ -204,9 +211,7 @@ class Runs:
                 self._reported.add(run.id)
                 self._on_end(run)
         expired = {run.id for run in ended[: max(len(ended) - _MOST_ENDED, 0)]} | {
-            run.id
-            for run in ended
-            if not run.followers and now - max(run.ended or 0.0, run.last_read) > settings.keep_seconds
+            run.id for run in ended if not run.followers and now - max(run.ended or 0.0, run.last_read) > KEEP_SECONDS
         }
         with self._changed:
             for identity in expired:
