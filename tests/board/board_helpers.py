@@ -1,6 +1,7 @@
 """Submissions and scoring that several test files share."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import update
@@ -25,9 +26,9 @@ def lines(examples: list[Example], share: float = 1.0, text: str = "") -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def score_all(board: Board, name: str = "a worker") -> int:
-    """Score what is queued."""
-    return Worker(board, name, ["validity"], poll=0.01).run(until_empty=True)
+def score_all(board: Board, measures: Sequence[str] = ("validity",), **asked: Any) -> int:
+    """Score what is queued; returns how much was."""
+    return Worker(board, "a worker", measures, poll=0.01, **asked).run(until_empty=True)
 
 
 def show(board: Board) -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from fastapi.testclient import TestClient
 
+from recipe.data.examples import write_examples
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
@@ -71,6 +72,14 @@ def examples() -> list[Example]:
     world = load_world()
     drawn = [one for split in KINDS for one in draw_examples(world, split, 20)]
     return [replace(one, source=KINDS[one.split]) for one in drawn]
+
+
+@pytest.fixture(scope="session")
+def demo_run(tmp_path_factory: pytest.TempPathFactory, examples: list[Example]) -> Path:
+    """A run of `recipe demo` that has drawn few questions and planned for none of them yet."""
+    folder = tmp_path_factory.mktemp("demo")
+    write_examples(folder / "data" / "test.jsonl", examples)
+    return folder
 
 
 @pytest.fixture(scope="session")

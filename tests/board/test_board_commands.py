@@ -136,7 +136,6 @@ def test_check_tells_all_problems(tmp_path: Path, examples: list[Example]) -> No
 @pytest.mark.thorough
 def test_a_demo_board_needs_no_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("recipe_apps.board.setup.EXAMPLES_A_SPLIT", 20)
     said = recipe("board", "init", "--demo")
     tokens = re.findall(r"token of (\w+): (rb_\S+)", said)
     assert [name for name, _ in tokens] == ["owner", "demo"]

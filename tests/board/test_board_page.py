@@ -12,7 +12,7 @@ import pytest
 sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'recipe-planner[browser]'")
 
 import uvicorn  # noqa: E402
-from board_helpers import lines, score_all  # noqa: E402
+from board_helpers import lines, show  # noqa: E402
 from playwright.sync_api import Browser, Page, expect  # noqa: E402
 
 from recipe.types import Example  # noqa: E402
@@ -21,7 +21,6 @@ from recipe_apps.board.models import Track  # noqa: E402
 from recipe_apps.board.scoring import open_scorer  # noqa: E402
 from recipe_apps.board.settings import ScorerSettings  # noqa: E402
 from recipe_apps.board.setup import add_track  # noqa: E402
-from recipe_apps.board.standings import refresh, stale_boards  # noqa: E402
 from recipe_apps.board.store import Board, References  # noqa: E402
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -54,9 +53,7 @@ class Running:
             time.sleep(0.02)
 
     def score(self) -> None:
-        score_all(self.board)
-        for one in stale_boards(self.board):
-            refresh(self.board, one)
+        show(self.board)
 
     def stop(self) -> None:
         self._server.should_exit = True

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,23 +79,20 @@ def each_step(stop_at: Callable[[int], None], change: Callable[[], object], whol
         return tried - 1
 
 
+def is_no_board(database: str) -> bool:
+    with pytest.raises(InputError, match="recipe board init"):
+        Board.open(database).close()
+    return True
+
+
 @pytest.mark.thorough
-def test_a_board_is_made_whole_or_not(
-    database: str, stop_at: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recipe_apps.board.setup.EXAMPLES_A_SPLIT", 20)
-
-    def nothing() -> bool:
-        with pytest.raises(InputError, match="recipe board init"):
-            Board.open(database).close()
-        return True
-
+def test_a_board_is_made_whole_or_not(database: str, stop_at: Callable[[int], None], demo_run: Path) -> None:
     def make() -> None:
-        made, tokens = demo_board(database, None, "hash:64")
+        made, tokens = demo_board(database, demo_run, "hash:64")
         assert {made.account_of(token).role for token in tokens.values()} == {"owner", "submitter"}  # type: ignore[union-attr]
         made.close()
 
-    assert each_step(stop_at, make, nothing) > 4
+    assert each_step(stop_at, make, partial(is_no_board, database)) > 4
     board = Board.open(database)
     assert len(board.tracks()) == 1
     board.close()
@@ -102,24 +100,23 @@ def test_a_board_is_made_whole_or_not(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_process_that_is_killed_leaves_no_half_made_board(database: str) -> None:
+def test_a_process_that_is_killed_leaves_no_half_made_board(database: str, demo_run: Path) -> None:
     script = """
-import os, signal, sys
+import os, pathlib, signal, sys
 from recipe_apps.board import setup, store
 noted = store.note
 def note(*given, **more):
     noted(*given, **more)
     if given[3] == sys.argv[2]:
         os.kill(os.getpid(), signal.SIGKILL)
-store.note, setup.EXAMPLES_A_SPLIT = note, 20
-setup.demo_board(sys.argv[1], None, "hash:64")
+store.note = note
+setup.demo_board(sys.argv[1], pathlib.Path(sys.argv[3]), "hash:64")
 """
     for action in ("track added", "submitted"):
-        done = subprocess.run([sys.executable, "-c", script, database, action], check=False, env=os.environ)
+        done = subprocess.run([sys.executable, "-c", script, database, action, demo_run], check=False, env=os.environ)
         assert done.returncode == -signal.SIGKILL
-        with pytest.raises(InputError, match="recipe board init"):
-            Board.open(database)
-    made, _ = demo_board(database, None, "hash:64")
+        assert is_no_board(database)
+    made, _ = demo_board(database, demo_run, "hash:64")
     assert len(made.tracks()) == 1
     made.close()
 
@@ -158,13 +155,7 @@ def test_a_backup_is_restored_whole_or_not(
 ) -> None:
     file, target = tmp_path / "backup.db", f"sqlite:///{tmp_path / 'restored.db'}"
     backup(database, file)
-
-    def nothing() -> bool:
-        with pytest.raises(InputError, match="recipe board init"):
-            Board.open(target).close()
-        return True
-
-    assert each_step(stop_at, lambda: restore(file, target), nothing) > 2
+    assert each_step(stop_at, lambda: restore(file, target), partial(is_no_board, target)) > 2
     copy = Board.open(target)
     assert score_all(copy) == CONTROLS
     copy.close()

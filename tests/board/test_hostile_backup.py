@@ -13,6 +13,7 @@ from board_helpers import lines, score_all, submit
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.setup import demo_board
 from recipe_apps.board.store import Board
 
 pytestmark = pytest.mark.thorough
@@ -103,18 +104,12 @@ def test_what_no_board_wrote_is_refused_and_leaves_nothing(
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A backup of the demo board, with one submission of its own account scored by hand."""
-    from recipe_apps.board.setup import demo_board
-    from recipe_apps.board.work import Worker
-
+def sound(tmp_path_factory: pytest.TempPathFactory, demo_run: Path) -> Path:
+    """A backup of the demo board, whose submissions are scored."""
     folder = tmp_path_factory.mktemp("sound")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("recipe_apps.board.setup.EXAMPLES_A_SPLIT", 20)
-        board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", None, "hash:64")
+    board, _ = demo_board(f"sqlite:///{folder / 'board.db'}", demo_run, "hash:64")
     board.add_account("olga", "owner")
-    score = Worker(board, "w", ["validity", "proxy"], poll=0.01)
-    score.run(until_empty=True)
+    score_all(board, ("validity", "proxy"))
     board.close()
     backup(f"sqlite:///{folder / 'board.db'}", folder / "backup.db")
     return folder / "backup.db"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from board_helpers import set_quotas
+from board_helpers import set_quotas, show
 from fastapi.testclient import TestClient
 
 from recipe.artifacts import to_json
@@ -23,11 +23,9 @@ from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board import work
-from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import LEAST
-from recipe_apps.board.standings import cell, refresh, rounded, stale_boards
+from recipe_apps.board.standings import cell, rounded
 from recipe_apps.board.store import Board
-from recipe_apps.board.work import Worker
 
 pytestmark = [pytest.mark.thorough, pytest.mark.parametrize("database", ["sqlite"], indirect=True)]
 KIND: Any = measure_named("validity")
@@ -66,8 +64,9 @@ def truth(examples: list[Example]) -> dict[str, int]:
     return {one.example_id: int(count) for one, count in zip(examples, draw, strict=True)}
 
 
-@pytest.fixture
-def client(board: Board, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int]) -> Iterator[TestClient]:
+@pytest.fixture(autouse=True)
+def attacker(board: Board, client: TestClient, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int]) -> None:
+    """Whoever asks has an account, and the worker measures as `Right` does."""
     real = work.open_scorer
 
     def opened(*given: Any) -> Any:
@@ -76,9 +75,7 @@ def client(board: Board, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int])
         return scorer
 
     monkeypatch.setattr(work, "open_scorer", opened)
-    with TestClient(create_app(board), base_url="http://127.0.0.1") as client:
-        client.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
-        yield client
+    client.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
 
 
 def sent(client: TestClient, board: Board, steps: Mapping[str, int], system: str = "mine") -> str:
@@ -91,9 +88,7 @@ def sent(client: TestClient, board: Board, steps: Mapping[str, int], system: str
         content="".join(json.dumps(row) + "\n" for row in rows),
     )  # fmt: skip
     assert answer.status_code == 201, answer.text
-    Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True)
-    for one in stale_boards(board):
-        refresh(board, one)
+    show(board)
     return str(answer.json()["id"])
 
 

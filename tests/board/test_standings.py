@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from board_helpers import lines, score_all, set_quotas, submit
+from board_helpers import lines, set_quotas, show, submit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -16,11 +16,9 @@ from starlette.testclient import TestClient
 
 from recipe.stats import macro_interval, macro_intervals
 from recipe.types import Example
-from recipe_apps.board.app import create_app
 from recipe_apps.board.scoring import MOST_UNSCORED, Figures
-from recipe_apps.board.standings import as_csv, places_of, refresh, stale_boards, standings_of
+from recipe_apps.board.standings import places_of
 from recipe_apps.board.store import Board
-from recipe_apps.board.views import Views
 from recipe_apps.board.work import Queue
 
 rng = np.random.default_rng(0)
@@ -121,13 +119,14 @@ def entered(board: Board, account: str, system: str, values: Any, share: float) 
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_refusing_does_not_beat_answering(board: Board) -> None:
+def test_refusing_does_not_beat_answering(board: Board, client: TestClient) -> None:
     board.add_account("ann")
     [scorer] = [row.id for row in board.scorers()]
     honest = entered(board, "ann", "honest", [0.42, 0.46] * 20, 0.0)
     entered(board, "ann", "a few lost", [0.4] * 38 + [0.0] * 2, MOST_UNSCORED)
     cheat = entered(board, "ann", "cheat", [1.0] * 30 + [0.0] * 10, 0.25)
-    value = standings_of(board, scorer)
+    show(board)
+    value = client.get(f"/api/boards/{scorer}", params={"all": "1"}).json()
     rows = {row["system"]: row for row in value["rows"] if not row["control"]}
     assert {name: row["place"] for name, row in rows.items()} == {"honest": "1", "a few lost": "2", "cheat": ""}
     assert rows["honest"]["submission"] == honest
@@ -135,33 +134,30 @@ def test_refusing_does_not_beat_answering(board: Board) -> None:
     assert (rows["cheat"]["gap"], rows["cheat"]["latest"]) == (None, True)
     assert {name for name, row in rows.items() if row["no_place"]} == {"cheat"}
     assert rows["honest"]["gap"]["mean"] == pytest.approx(0.44 - 0.38)
-    table = {row["system"]: row for row in csv.DictReader(io.StringIO(as_csv(value["rows"], [])))}
+    table = {row["system"]: row for row in csv.DictReader(io.StringIO(client.get(f"/api/boards/{scorer}.csv").text))}
     assert (table["cheat"]["place"], table["cheat"]["unscored_share"]) == ("", "0.25")
     assert table["cheat"]["no_place"] == rows["cheat"]["no_place"]
-    shown = Views(board)
-    assert shown.index()["tracks"][0]["boards"][0]["leader"]["system"] == "honest"
-    [own] = shown.submission(cheat)["boards"]
+    assert client.get("/api/boards").json()["tracks"][0]["boards"][0]["leader"]["system"] == "honest"
+    [own] = client.get(f"/api/submissions/{cheat}").json()["boards"]
     assert (own["place"], own["no_place"]) == ("", rows["cheat"]["no_place"])
-    with TestClient(create_app(board)) as client:
-        for page in (f"/boards/{scorer}", f"/systems/{cheat}"):
-            assert rows["cheat"]["no_place"] in client.get(page).text
-        assert rows["cheat"]["no_place"] not in client.get(f"/systems/{honest}").text
+    for page in (f"/boards/{scorer}", f"/systems/{cheat}"):
+        assert rows["cheat"]["no_place"] in client.get(page).text
+    assert rows["cheat"]["no_place"] not in client.get(f"/systems/{honest}").text
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_the_board_says_on_top_who_ties(board: Board, examples: list[Example]) -> None:
+def test_the_board_says_on_top_who_ties(board: Board, client: TestClient, examples: list[Example]) -> None:
     board.add_account("ann")
     set_quotas(board, day_quota=9, total_quota=9)
-    views = Views(board)
 
     def leaders(*sent: tuple[str, float]) -> tuple[int, str]:
         for system, share in sent:
             submit(board, "ann", lines(examples, share, f"a word of {system}"), system)
-        score_all(board)
-        [identity] = stale_boards(board)
-        refresh(board, identity)
-        [of_track] = views.index()["tracks"][0]["boards"]
-        return of_track["leader"]["tied"], views.table(identity, {})["board"]["leaders"]
+        show(board)
+        [track] = client.get("/api/boards").json()["tracks"]
+        [summary] = track["boards"]
+        table = client.get(f"/api/boards/{summary['id']}").json()["board"]
+        return summary["leader"]["tied"], table["leaders"]
 
     tied, sentence = leaders(("first", 1.0))
     assert (tied, sentence) == (0, "")

@@ -215,8 +215,7 @@ def test_a_judge_that_is_away_fails_nothing(
 ) -> None:
     monkeypatch.setattr(work, "LONGEST_WAIT", 0.05)
     faulty(ComputeError("the endpoint does not answer."), 5)
-    worker = Worker(board, "w", ["validity"], poll=0.01)
-    assert worker.run(until_empty=True) == CONTROLS
+    assert score_all(board) == CONTROLS
     assert in_state(board, "failed") == 0
     assert [one.attempts for one in ask(board, select(Job))] == [1] * CONTROLS  # waiting is no attempt
     waits = ask(board, select(LogLine.reason).where(LogLine.before == "running", LogLine.after == "queued"))
@@ -253,8 +252,7 @@ def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples
         submit(board, "ann", content, system)
     with serving(verdict_on) as server:
         asked = ModelConfig(model="org/judge", endpoint=server.url, concurrency=8)
-        worker = Worker(board, "w", ["validity", "judge"], judge=asked, poll=0.01)
-        assert worker.run(until_empty=True) == 2 * (CONTROLS + 3)
+        assert score_all(board, ("validity", "judge"), judge=asked) == 2 * (CONTROLS + 3)
     found = {row["system"]: row for row in standings_of(board, scorer)["rows"]}
     assert {name: found[name]["place"] for name in systems if name in found} == {"honest": "1", "half a cheat": ""}
     assert found["honest"]["value"]["mean"] == pytest.approx(55)
@@ -267,7 +265,7 @@ def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
     inner = faulty(ZeroDivisionError("a secret reference"), 10**6)
-    assert Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True) == 0
+    assert score_all(board) == 0
     assert in_state(board, "failed") == CONTROLS
     assert inner.calls == 3 * CONTROLS
     assert all("secret" not in one.reason for one in [*ask(board, select(Job)), *ask(board, select(LogLine))])
@@ -277,7 +275,7 @@ def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Calla
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_plans_that_cannot_be_scored_fail_at_once(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
     faulty(InputError("the plan is wrong."), 1)
-    assert Worker(board, "w", ["validity"], poll=0.01).run(until_empty=True) == CONTROLS - 1
+    assert score_all(board) == CONTROLS - 1
     assert in_state(board, "failed") == 1
 
 

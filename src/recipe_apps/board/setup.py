@@ -32,7 +32,7 @@ OWNER = "owner"
 DEMO_ACCOUNT = "demo"
 _UNBOUNDED = Limits(bytes=1 << 34, line=1 << 30, steps=100_000, characters=1 << 24)
 """For what the program submits itself."""
-EXAMPLES_A_SPLIT = 100
+_EXAMPLES_A_SPLIT = 100
 """Questions of each kind on the demo's track."""
 _KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
 _RUNS = {
@@ -159,7 +159,7 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
         drawn = read_examples(run / "data" / "test.jsonl")
     else:
         world = load_world()
-        drawn = [example for split in _KINDS for example in draw_examples(world, split, EXAMPLES_A_SPLIT)]
+        drawn = [example for split in _KINDS for example in draw_examples(world, split, _EXAMPLES_A_SPLIT)]
     examples = [replace(example, source=_KINDS.get(example.split, example.source)) for example in drawn]
     references = References.of(examples)
     scorers = [ScorerSettings(measure="validity"), ScorerSettings(measure="proxy", encoder=encoder)]

@@ -136,7 +136,7 @@ class Runs:
     """All runs that are known: those that wait, in order, those under way, and for a while those that are over."""
 
     def __init__(self, per_address: int, on_end: Callable[[Run], object]) -> None:
-        """Of one address `per_address` runs may wait, 0: half of all; `sweep` calls `on_end` once for each that is over."""
+        """`per_address` runs of one may wait, 0: half of all; `sweep` calls `on_end` once for each that is over."""
         self._per_address, self._on_end = per_address or QUEUE // 2, on_end
         self.known: dict[str, Run] = {}
         self.waiting: list[Run] = []
