@@ -321,13 +321,12 @@ def main() -> None:
         other.database.write(lambda c: c.execute(update(Track).values(day_quota=10_000, total_quota=10_000)))
         from recipe.planning.predictions import Prediction
         from recipe_apps.board.setup import send as submit_plans
-        from recipe_apps.board.store import Entry
 
         other.add_account("all")
         for number, text in enumerate(data):
             rows = [json.loads(line) for line in text.splitlines()]
             plans = [Prediction(row["example_id"], tuple(row["steps"])) for row in rows]
-            submit_plans(other, "all", other.track("world"), plans, Entry(f"system {number}"))
+            submit_plans(other, "all", other.track("world"), plans, f"system {number}")
         subprocess.run([*RECIPE, "worker", "--until-empty", "--database", str(calm)], check=True, capture_output=True)
         ours, theirs = figures(board), figures(other)
         undisturbed = len(theirs)

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from recipe.types import Example
 from recipe_apps.board.models import Track
 from recipe_apps.board.standings import refresh, stale_boards
-from recipe_apps.board.store import Board, Entry
+from recipe_apps.board.store import Board
 from recipe_apps.board.validation import check_submission
 from recipe_apps.board.work import Worker
 
@@ -42,7 +42,7 @@ def submit(board: Board, account: str, data: bytes, system: str = "mine", **entr
     """Submit these lines for the track; returns the id, and whether it is new."""
     checked = check_submission(data, board.questions(board.track("world")), 1)
     assert checked.ok, checked.problems
-    return board.submit(account, "world", checked, Entry(system, **entry))
+    return board.submit(account, "world", checked, system, **entry)
 
 
 def ask(board: Board, query: Any) -> list[Any]:

@@ -162,10 +162,10 @@ def test_a_backup_is_restored_whole_or_not(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_reference_may_hold_what_ends_a_line_elsewhere(board: Board, examples: list[Example], database: str) -> None:
+def test_a_reference_may_hold_what_no_submission_may(board: Board, examples: list[Example], database: str) -> None:
     ends = "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"
     odd = [
-        replace(one, example_id=f"{one.example_id}{ends}", continuation=(f"a{ends}b", *one.continuation))
+        replace(one, example_id=f"{one.example_id}{ends}", continuation=(f"a{ends}b", "x" * 3_000, *one.continuation))
         for one in examples
     ]
     given = References.of(odd)

@@ -9,15 +9,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from recipe.types import Example
-from recipe_apps.board.validation import Limits, SubmissionCheck, check_submission
+from recipe_apps.board.validation import SubmissionCheck, check_submission
 
 QUESTIONS = {f"q{number}": Example(f"q{number}", "d", "v", "make tea", ("boil",), (), 1) for number in range(4)}
 GOOD = [{"example_id": name, "steps": ["pour", "drink"]} for name in QUESTIONS]
 
 
-def check(rows: list[Any], plans: int = 1, **limits: int) -> SubmissionCheck:
+def check(rows: list[Any], plans: int = 1) -> SubmissionCheck:
     data = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows).encode()
-    return check_submission(data, QUESTIONS, plans, Limits(**limits), {"other/1"})
+    return check_submission(data, QUESTIONS, plans, {"other/1"})
 
 
 def faults(checked: SubmissionCheck) -> list[tuple[int | None, str]]:
@@ -91,17 +91,17 @@ def test_all_faults_are_told_at_once() -> None:
 
 
 def test_many_faults_are_counted() -> None:
-    checked = check(["x"] * 250, problems=10)
-    assert (len(checked.problems), checked.more) == (10, 240)
-    checked = check([{"example_id": "q0", "steps": []} | {f"x{number}": 1 for number in range(250)}], problems=10)
-    assert (len(checked.problems), checked.more) == (10, 241)  # and that three plans are missing
+    checked = check(["x"] * 250)
+    assert (len(checked.problems), checked.more) == (100, 150)
+    checked = check([{"example_id": "q0", "steps": []} | {f"x{number}": 1 for number in range(250)}])
+    assert (len(checked.problems), checked.more) == (100, 151)  # and that three plans are missing
 
 
 def test_files_that_are_none() -> None:
     archives = gzip.compress(b"x", mtime=0), b"PK\x03\x04"
     for data in (b"", b"\n \n", *archives, "é\n".encode("latin-1"), b"\xff\xfe{\x00", b"x" * 300_000):
         assert not check_submission(data, QUESTIONS, 1).ok
-    assert faults(check(GOOD, bytes=20)) == [(None, "")]
+    assert faults(check([*GOOD, " " * 20_000_000])) == [(None, "")]
 
 
 def test_several_plans_of_a_question() -> None:

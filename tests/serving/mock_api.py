@@ -58,22 +58,14 @@ def ground(text: str, n: int) -> dict[str, Any]:
 
 def evidence(plan: int, number: int, text: str) -> dict[str, Any]:
     """What the verifier says of one step."""
+    count, grounds = 12 + number, [ground(text, n) for n in range(4)]
     if text in CLOSE:
-        found = {"plan": plan, "number": number, "state": "unsupported", "matched_in": 1, "pool": 50, "about": 20}
-        return found | {"grounds": [ground("pour the coffee", 1)]}
-    if text in UNSUPPORTED:
-        return {
-            "plan": plan,
-            "number": number,
-            "state": "unsupported",
-            "matched_in": 0,
-            "pool": 50,
-            "about": 20,
-            "grounds": [],
-        }
-    grounds = [ground(text, n) for n in range(4)]
-    found = {"plan": plan, "number": number, "state": "supported", "matched_in": 12 + number, "pool": 50, "about": 20}
-    return found | {"grounds": grounds}
+        count, grounds = 1, [ground("pour the coffee", 1)]
+    elif text in UNSUPPORTED:
+        count, grounds = 0, []
+    state = "supported" if count > 1 else "unsupported"
+    about = {"plan": plan, "number": number, "state": state, "matched_in": count, "pool": 50, "about": 20}
+    return about | {"grounds": grounds}
 
 
 Event = tuple[str, dict[str, Any]]

@@ -183,15 +183,6 @@ def test_steps_and_evidence_appear_as_they_come(page: Page, server: MockServer) 
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", sent[0]["key"])
 
 
-def test_the_first_quote_under_each_step_is_open(page: Page) -> None:
-    plan(page)
-    finished(page)
-    for step in page.locator("[role=tabpanel]:not([hidden]) .steps > li").all():
-        if step.locator(".grounds").count():
-            expect(step.locator(".grounds").first.get_by_role("listitem")).to_be_visible()
-            expect(step.locator(".grounds").first.locator("q")).not_to_be_empty()
-
-
 def test_plans_are_ranked_and_their_differences_marked(page: Page) -> None:
     plan(page)
     finished(page)

@@ -21,8 +21,8 @@ from recipe_apps.board.models import Account, Submission, storable
 from recipe_apps.board.pages import Pages
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.standings import as_csv, refresh, stale_boards
-from recipe_apps.board.store import Board, Entry, QuotaExceeded, Unknown
-from recipe_apps.board.validation import Limits, SubmissionCheck, check_submission
+from recipe_apps.board.store import Board, QuotaExceeded, Unknown
+from recipe_apps.board.validation import MOST_BYTES, SubmissionCheck, check_submission
 from recipe_apps.board.views import Views
 from recipe_apps.web.guard import Intake, PageHeaders, WebMetrics, body_schema, json_response, protect
 from recipe_apps.web.refusals import Refusal, read
@@ -36,7 +36,6 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 
-_LIMITS = Limits()
 _ANONYMOUS = 2_000_000
 """Bytes of a submission that is checked without a token."""
 _MESSAGE = 20_000
@@ -94,7 +93,7 @@ class BoardService:
     def __init__(self, board: Board) -> None:
         self.board, self.views, self.pages = board, Views(board), Pages(board.title)
         self.metrics = WebMetrics("recipe_board")
-        self.intake, self.anonymous = Intake(_LIMITS.bytes), Intake(_ANONYMOUS)
+        self.intake, self.anonymous = Intake(MOST_BYTES), Intake(_ANONYMOUS)
         """Bodies sent with a token, and submissions that anybody has checked."""
         self._made: dict[tuple[str, str], tuple[float, str]] = {}
         self._making = threading.Lock()
@@ -136,7 +135,7 @@ class BoardService:
         track = self.board.track(name)
         others = [self.board.questions(other) for other in self.board.tracks() if other.name != name]
         other_ids = {identity for questions in others for identity in questions}
-        return check_submission(data, self.board.questions(track), track.plans, _LIMITS, other_ids)
+        return check_submission(data, self.board.questions(track), track.plans, other_ids)
 
     def page(self, name: str, query: str, make: Callable[[], str]) -> Response:
         """A public page as it was made a moment ago, or made now: many visitors at once cost one."""
@@ -326,8 +325,9 @@ async def submit(
             refusal = Refusal("invalid_submission", f"{count} problems; nothing was stored.")
             service.metrics.failed(refusal.code)
             return json_response(refusal.envelope | _validation_response(checked), refusal.status)
-        entry = Entry(system, link, note, private)
-        identity, new = service.board.submit(account.name, track, checked, entry)
+        identity, new = service.board.submit(
+            account.name, track, checked, system, link=link, remark=note, private=private
+        )
         state = service.views.submission(identity, account)["submission"]["state"]
         return json_response({"id": identity, "state": state, "new": new}, 201 if new else 200)
 

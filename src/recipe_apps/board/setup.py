@@ -24,14 +24,12 @@ from recipe_apps.board.database import transaction
 from recipe_apps.board.models import Submission, Track
 from recipe_apps.board.scoring import control_predictions, label_of, open_scorer
 from recipe_apps.board.settings import BoardSettings, ScorerSettings, stored_settings
-from recipe_apps.board.store import BOARD, Board, Entry, References
-from recipe_apps.board.validation import Limits, check_submission
+from recipe_apps.board.store import BOARD, Board, References
+from recipe_apps.board.validation import check_submission
 
 OWNER = "owner"
 """Account that `recipe board init` makes."""
 DEMO_ACCOUNT = "demo"
-_UNBOUNDED = Limits(bytes=1 << 34, line=1 << 30, steps=100_000, characters=1 << 24)
-"""For what the program submits itself."""
 _EXAMPLES_A_SPLIT = 100
 """Questions of each kind on the demo's track."""
 _KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
@@ -110,17 +108,17 @@ def add_track(
         board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, actor)
     added = board.track(track.name)
     for control, plans in control_predictions(references, added.plans).items():
-        send(board, BOARD, added, plans, Entry(control, note="A control row.", control=control))
+        send(board, BOARD, added, plans, control, remark="A control row.", control=control)
 
 
-def send(board: Board, account: str, track: Track, plans: Sequence[Prediction], entry: Entry) -> str:
-    """Submit predictions as the program itself; returns the submission's id."""
+def send(board: Board, account: str, track: Track, plans: Sequence[Prediction], system: str, **about: str) -> str:
+    """Submit predictions as the program itself, with what `Board.submit` takes; returns the submission's id."""
     rows = ({"example_id": plan.example_id, "sample": plan.sample, "steps": list(plan.steps)} for plan in plans)
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    checked = check_submission(data, board.questions(track), track.plans, _UNBOUNDED)
+    checked = check_submission(data, board.questions(track), track.plans, bounded=False)
     if not checked.ok:
-        raise ComputeError(f"the plans of {entry.system!r} cannot be submitted: {checked.problems[0].sentence()}")
-    identity, _ = board.submit(account, track.name, checked, entry)
+        raise ComputeError(f"the plans of {system!r} cannot be submitted: {checked.problems[0].sentence()}")
+    identity, _ = board.submit(account, track.name, checked, system, **about)
     return identity
 
 
@@ -193,6 +191,6 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
                         steps[index], steps[index + 1] = steps[index + 1], steps[index]
                 written.append(Prediction(example.example_id, tuple(steps)))
         for system, plans in systems.items():
-            send(board, DEMO_ACCOUNT, board.track(track.name), plans, Entry(system))
+            send(board, DEMO_ACCOUNT, board.track(track.name), plans, system)
 
     return Board.create(url, "RECIPE demo board", fill), tokens

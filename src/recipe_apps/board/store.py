@@ -80,18 +80,6 @@ class References:
         return cls(sha, tuple(examples), None if graphs is None else json.loads(zlib.decompress(graphs)))
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What somebody sends, apart from its plans."""
-
-    system: str
-    link: str = ""
-    note: str = ""
-    private: bool = False
-    control: str = ""
-    """Name of a control row, which the program submits itself."""
-
-
 class Unknown(InputError):
     """A thing that is not there, or not for whoever asks."""
 
@@ -371,14 +359,15 @@ class Board:
 
     @transaction
     def submit(
-        self, session: Session, account: str, track: str, checked: SubmissionCheck, entry: Entry
-    ) -> tuple[str, bool]:
+        self, session: Session, account: str, track: str, checked: SubmissionCheck, system: str, *, link: str = "",
+        remark: str = "", private: bool = False, control: str = "",
+    ) -> tuple[str, bool]:  # fmt: skip
         """Take a submission that was checked; returns its id, and whether it is new.
 
+        `control` is the name of a control row, which the program submits itself, without a quota and to closed tracks.
         Raises InputError for a closed track and for names that cannot be used, QuotaExceeded where the quota is used.
         """
-        system = one_line("system", entry.system, 80)
-        link, remark = web_address(entry.link), storable("note", "\n".join(entry.note.strip().splitlines()), 2_000)
+        system, link, remark = one_line("system", system, 80), web_address(link), _remark(remark)
         now = self.database.now(session)
         # One submission of an account at a time, so that two at once cannot both take the last of a quota.
         session.execute(select(Account.name).where(Account.name == account).with_for_update())
@@ -387,7 +376,7 @@ class Board:
         if (known := session.scalars(same).first()) is not None:
             return known, False
         rules = session.scalars(select(Track).where(Track.name == track).with_for_update(read=True)).one()
-        if not entry.control:
+        if not control:
             if rules.closed:
                 raise InputError(f"track {track!r} is closed for submissions.")
             day, total = self.used(session, now, account, track)
@@ -405,7 +394,7 @@ class Board:
         session.add(
             Submission(
                 id=identity, track=track, account=account, system=system, sha=checked.sha, content=content,
-                plans=checked.plans, link=link, note=remark, control=entry.control, private=entry.private, created=now,
+                plans=checked.plans, link=link, note=remark, control=control, private=private, created=now,
             )
         )  # fmt: skip
         note(session, now, account, "submitted", identity, reason=f"{system}, track {track}")
@@ -421,7 +410,7 @@ class Board:
         """Change what may be changed of a submission. Raises InputError."""
         values: dict[str, Any] = {} if private is None else {"private": private}
         values |= {} if link is None else {"link": web_address(link)}
-        values |= {} if remark is None else {"note": storable("note", "\n".join(remark.strip().splitlines()), 2_000)}
+        values |= {} if remark is None else {"note": _remark(remark)}
         if not values:
             return
         now = self.database.now(session)
@@ -527,6 +516,11 @@ def one_line(field: str, name: str, longest: int) -> str:
     if not text or len(text) > longest or not text.isprintable():
         raise InputError(f"field {field!r} is empty, longer than {longest} characters, or holds control characters.")
     return text
+
+
+def _remark(text: str) -> str:
+    """What a submitter says of a submission, in lines. Raises InputError for what cannot be kept."""
+    return storable("note", "\n".join(text.strip().splitlines()), 2_000)
 
 
 def web_address(link: str) -> str:

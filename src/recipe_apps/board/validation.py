@@ -27,20 +27,13 @@ _SHOWN = 60
 """Characters of a field's name that a problem has."""
 _MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 """Beginnings of archives."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How large a submission may be."""
-
-    bytes: int = 20_000_000
-    line: int = 200_000
-    """Bytes of one line."""
-    steps: int = 100
-    characters: int = 2_000
-    """Of one step."""
-    problems: int = 100
-    """Problems that are listed; the others are counted."""
+# Plans of twenty steps of thirty characters for ten thousand questions are 7 MB.
+MOST_BYTES = 20_000_000
+"""Of a submission. No limit but that of problems is for what the program submits itself."""
+_LINE, _STEPS, _CHARACTERS = 200_000, 100, 2_000
+"""Bytes of one line, steps of a plan, and characters of a step."""
+_PROBLEMS = 100
+"""Problems that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +58,6 @@ class SubmissionCheck:
 
     examples: int
     """Questions of the track."""
-    limit: int
-    """Problems that are listed at most."""
     plans: int = 0
     problems: list[Problem] = field(default_factory=list)
     more: int = 0
@@ -82,40 +73,37 @@ class SubmissionCheck:
 
     def add(self, line: int | None, field: str, problem: str, remedy: str) -> None:
         """A further problem."""
-        if len(self.problems) < self.limit:
+        if len(self.problems) < _PROBLEMS:
             # A name in the file may be long, and hold what a terminal obeys.
             self.problems.append(Problem(line, repr(field[:_SHOWN])[1:-1], problem, remedy))
         else:
             self.more += 1
 
 
-_LIMITS = Limits()
-
-
 def check_submission(
     data: bytes,
     questions: Mapping[str, Example],
     plans: int,
-    limits: Limits = _LIMITS,
     other_ids: Collection[str] = (),
+    bounded: bool = True,
 ) -> SubmissionCheck:
     """Check a submission's bytes against the questions of a track, of which each needs `plans` plans.
 
     `other_ids` are those of other tracks, which are told apart from ids that nobody knows. Never raises for bad data.
     """
-    checked = SubmissionCheck(len(questions), limits.problems)
+    checked = SubmissionCheck(len(questions))
     rows: dict[tuple[str, int], tuple[int, list[str]]] = {}
     """By question and number of the plan: the line, and the steps; also of a plan with faults, which is not missing."""
     archive = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
-    if len(data) > limits.bytes:
-        checked.add(None, "", f"the file is larger than {limits.bytes:,} bytes", "send less")
+    if bounded and len(data) > MOST_BYTES:
+        checked.add(None, "", f"the file is larger than {MOST_BYTES:,} bytes", "send less")
     elif archive is not None:
         checked.add(None, "", f"the file is an archive ({archive})", "send the JSON lines themselves")
     else:
         # Line feeds alone end a line, as in JSON lines.
         for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
             line = line.strip()
-            row = _read(line, number, limits, checked) if line else None
+            row = _read(line, number, bounded, checked) if line else None
             if row is None:
                 continue
             example, sample, steps = row
@@ -162,13 +150,13 @@ def read_content(content: bytes) -> list[Prediction]:
     return [Prediction(row["example_id"], tuple(row["steps"]), row["sample"]) for row in rows]
 
 
-def _step(text: str, info: ValidationInfo[Limits]) -> str:
+def _step(text: str, info: ValidationInfo[bool]) -> str:
     """A step with one blank for each white space."""
     text = " ".join(text.split())
     if not text:
         raise ValueError("the step is empty; remove it, since a plan without steps is an empty list")
-    if len(text) > info.context.characters:
-        raise ValueError(f"{len(text):,} characters are too many; give {info.context.characters:,} at most")
+    if info.context and len(text) > _CHARACTERS:
+        raise ValueError(f"{len(text):,} characters are too many; give {_CHARACTERS:,} at most")
     if not text.isprintable() and _CONTROL.search(text):
         raise ValueError("the step holds a control character; remove it")
     return text
@@ -198,15 +186,14 @@ def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
     return row
 
 
-def _read(
-    line: bytes, number: int, limits: Limits, checked: SubmissionCheck
-) -> tuple[object, object, list[str]] | None:
+def _read(line: bytes, number: int, bounded: bool, checked: SubmissionCheck) -> tuple[object, object, list[str]] | None:
     """Id, number of the plan and steps of one line, whose problems are added; None where it is no JSON object."""
     remedy, field, problem = "give one JSON object a line", "", ""
     values: Any = None
+    too_long = bounded and len(line) > _LINE
     try:
         text = line.decode("utf-8")
-        values = json.loads(text, object_pairs_hook=_distinct) if len(line) <= limits.line else None
+        values = None if too_long else json.loads(text, object_pairs_hook=_distinct)
     except UnicodeDecodeError as error:
         problem, remedy = f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8"
     except KeyError as error:
@@ -215,24 +202,24 @@ def _read(
         problem = f"not valid JSON ({error.msg} at column {error.colno})"
     except (RecursionError, ValueError):
         problem = "nested too deeply, or a number of too many digits"
-    if len(line) > limits.line:
-        problem, remedy = f"the line is longer than {limits.line:,} bytes", "shorten its steps"
+    if too_long:
+        problem, remedy = f"the line is longer than {_LINE:,} bytes", "shorten its steps"
     if not isinstance(values, dict):
         checked.add(number, field, problem or "not a JSON object", remedy)
         return None
     steps: list[str] = []
     try:
-        if isinstance(raw := values.get("steps"), list) and len(raw) > limits.steps:
-            checked.add(number, "steps", f"{len(raw):,} steps are too many", f"give {limits.steps} at most")
+        if bounded and isinstance(raw := values.get("steps"), list) and len(raw) > _STEPS:
+            checked.add(number, "steps", f"{len(raw):,} steps are too many", f"give {_STEPS} at most")
         else:
-            row: Any = validated(text, _Row, context=limits)
+            row: Any = validated(text, _Row, context=bounded)
             steps = row.steps
     except ValidationError as error:
         if (half := half_character(values)) is not None:
             checked.add(number, half, "the text holds half a character", "repair the text")
         else:
             # Those that are counted only are not put in words: a line may have thousands of unknown fields.
-            faults = list(islice(faults_of(error, _Row, depth=1), limits.problems - len(checked.problems)))
+            faults = list(islice(faults_of(error, _Row, depth=1), _PROBLEMS - len(checked.problems)))
             for fault in faults:
                 checked.add(number, *fault)
             checked.more += error.error_count() - len(faults)

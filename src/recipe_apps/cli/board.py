@@ -224,15 +224,14 @@ def check(
     """
     from recipe.artifacts import not_a_file
     from recipe.data.examples import read_examples
-    from recipe_apps.board.validation import Limits, check_submission
+    from recipe_apps.board.validation import MOST_BYTES, check_submission
 
     if not file.is_file():
         raise not_a_file(file)
-    limits = Limits()
     by_id = {question.example_id: question for question in read_examples(questions, questions=True)}
     with file.open("rb") as stream:
-        data = stream.read(limits.bytes + 1)
-    checked = check_submission(data, by_id, plans, limits)
+        data = stream.read(MOST_BYTES + 1)
+    checked = check_submission(data, by_id, plans)
     fields = ("line", "field", "problem", "remedy")
     problems = [{name: getattr(problem, name) for name in fields} for problem in checked.problems]
     value = {"ok": checked.ok, "plans": checked.plans, "sha": checked.sha, "problems": problems, "more": checked.more}
