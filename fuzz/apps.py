@@ -25,7 +25,6 @@ from recipe.reward.verifier import Verifier
 from recipe.types import Example, Narration, Segment
 from recipe_apps.board.app import create_app as board_app
 from recipe_apps.board.models import Track
-from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
 from recipe_apps.board.store import Board, References
@@ -42,8 +41,9 @@ OWNER = b"OWNER-TOKEN"
 _WAITED = 2.0
 """Seconds after which a client goes whose answer has no end."""
 TEA = ("boil the water", "warm the pot", "pour the water", "wait a while", "serve")
+# As few as a board takes (`recipe_apps.board.scoring.LEAST`).
 QUESTIONS = tuple(
-    Example(f"q{n}", "world", f"v{n}", f"make tea {n}", TEA[:2], TEA[2:], 2, "test_cuts") for n in range(3)
+    Example(f"q{n}", "world", f"v{n}", f"make tea {n}", TEA[:2], TEA[2:], 2, "test_cuts") for n in range(20)
 )
 
 
@@ -196,10 +196,9 @@ def board() -> Service:
     """A board with one track, whose owner asks."""
     made = Board.create(f"sqlite:///{_folder() / 'board.db'}", "A board")
     given = References.of(QUESTIONS)
-    settings = ScorerSettings(measure="proxy", encoder="hash:64")
-    identity = open_scorer(settings, given).identity
+    scorer = ScorerSettings(measure="proxy", encoder="hash:64")
     track = Track(name="world", title="The world", day_quota=10**9, total_quota=10**9)
-    add_track(made, track, given, [(settings, identity)])
+    add_track(made, track, given, [scorer])
     return Service(board_app(made), {OWNER: made.add_account("owner", "owner").encode()})
 
 

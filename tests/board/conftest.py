@@ -19,7 +19,6 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board.app import create_app
 from recipe_apps.board.models import Track
-from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
 from recipe_apps.board.store import Board, References
@@ -100,9 +99,8 @@ def board(
     template = templates.get(key)
     if template is None:
         made = Board.create(database, "A board")
-        references, settings = References.of(examples), ScorerSettings(measure="validity")
         track = Track(name="world", title="The world", shown_examples=[examples[0].example_id])
-        add_track(made, track, references, [(settings, open_scorer(settings, references).identity)])
+        add_track(made, track, References.of(examples), [ScorerSettings(measure="validity")])
         made.close()
     if database.startswith("sqlite"):
         file = Path(database.removeprefix("sqlite:///"))

@@ -16,7 +16,6 @@ from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.app import create_app
 from recipe_apps.board.backup import backup, restore
-from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track
 from recipe_apps.board.store import Board, References
@@ -97,7 +96,9 @@ def test_checks_without_a_token_are_small_and_few_at_once(
     assert client.post("/api/check", params=about, headers={"Authorization": "Bearer no"}).status_code == 401
 
 
-def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Visitor, examples: list[Example]) -> None:
+def test_from_the_questions_to_the_board(
+    board: Board, ann: Visitor, owner: Visitor, nobody: Visitor, examples: list[Example]
+) -> None:
     questions = [json.loads(line) for line in nobody.ask("GET", "/api/tracks/world/questions.jsonl").splitlines()]
     assert [one["example_id"] for one in questions] == [one.example_id for one in examples]
     assert set(questions[0]) == {"example_id", "source", "goal", "history"}
@@ -105,7 +106,10 @@ def test_from_the_questions_to_the_board(board: Board, ann: Visitor, nobody: Vis
     assert nobody.ask("POST", "/api/check", params={"track": "world"}, content=data)["ok"]
     sent = ann.send(data, link="https://example.org", note="a note")
     assert sent["new"]
-    assert ann.send(data, 200) == sent | {"new": False}
+    assert ann.send(data, 200) == ann.send(data, 200, system="another name") == sent | {"new": False}
+    other = owner.send(data, private="1")  # the same plans of another account
+    assert other["new"]
+    assert other["id"] != sent["id"]
     waiting = ann.ask("GET", f"/api/submissions/{sent['id']}")["submission"]
     assert waiting["state"] == "queued"
     assert waiting["jobs"][0]["position"] == 10  # behind the control rows
@@ -150,9 +154,8 @@ def test_no_reference_leaves_the_server(
     hidden = References.of(
         [replace(one, continuation=tuple(f"{step} {secret}" for step in one.continuation)) for one in examples]
     )
-    settings = ScorerSettings(measure="validity")
-    identity = open_scorer(settings, hidden).identity
-    add_track(board, replace(board.track("world"), name="hidden"), hidden, [(settings, identity)])
+    scorer = ScorerSettings(measure="validity")
+    add_track(board, replace(board.track("world"), name="hidden"), hidden, [scorer])
     about = {"track": "hidden", "system": "mine"}
     sent = ann.ask("POST", "/api/submissions", 201, params=about, content=lines(examples, 0.5))
     ann.ask("POST", "/api/submissions", 422, params=about, content=lines(examples)[:-40])
@@ -255,6 +258,7 @@ def test_what_the_owner_may(board: Board, client: TestClient, owner: Visitor, se
     owner.ask("POST", "/api/owner/accounts/carl/revoke")
     for one in (token, second):
         Visitor(client, seen, one).ask("GET", "/api/me", 401)
+    owner.ask("POST", "/api/owner/accounts/carl/token", 404)
     score_all(board)
     value = owner.ask("GET", "/api/owner")
     assert value["boards"][0]["jobs"]["scored"] == 9

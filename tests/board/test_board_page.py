@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, Page, expect  # noqa: E402
 from recipe.types import Example  # noqa: E402
 from recipe_apps.board.app import create_app  # noqa: E402
 from recipe_apps.board.models import Track  # noqa: E402
-from recipe_apps.board.scoring import open_scorer  # noqa: E402
 from recipe_apps.board.settings import ScorerSettings  # noqa: E402
 from recipe_apps.board.setup import add_track  # noqa: E402
 from recipe_apps.board.store import Board, References  # noqa: E402
@@ -36,11 +35,11 @@ class Running:
 
     def __init__(self, folder: Path, examples: list[Example]) -> None:
         self.board = Board.create(f"sqlite:///{folder / 'board.db'}", f"A board {NASTY}")
-        references, settings = References.of(examples), ScorerSettings(measure="validity", label=f"scorer {NASTY}")
+        settings = ScorerSettings(measure="validity", label=f"scorer {NASTY}")
         track = Track(
             name="world", title=f"The world {NASTY}", about=NASTY, shown_examples=[examples[0].example_id]
         )  # fmt: skip
-        add_track(self.board, track, references, [(settings, open_scorer(settings, references).identity)])
+        add_track(self.board, track, References.of(examples), [settings])
         self.owner = self.board.add_account("olga", "owner", "Olga")
         self.ann = self.board.add_account("ann", display=f"Ann {NASTY}")
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -21,7 +21,6 @@ from recipe.types import Example
 from recipe_apps.board.backup import backup, restore
 from recipe_apps.board.database import Database
 from recipe_apps.board.models import Base, Scorer
-from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import add_track, demo_board, rescore
 from recipe_apps.board.store import Board, References
@@ -126,13 +125,10 @@ def test_tracks_and_scorers_are_added_whole_or_not(
     board: Board, examples: list[Example], stop_at: Callable[[int], None], another_version: Callable[[str], None]
 ) -> None:
     given = References.of(examples[:30])
-    settings = ScorerSettings(measure="validity")
-    identity = open_scorer(settings, given).identity
-    track = replace(board.track("world"), name="second", reference_set=given.sha)
+    scorer = ScorerSettings(measure="validity")
+    track = replace(board.track("world"), name="second")
     database = board.database
-    assert (
-        each_step(stop_at, lambda: add_track(board, track, given, [(settings, identity)]), lambda: rows(database)) > 3
-    )
+    assert each_step(stop_at, lambda: add_track(board, track, given, [scorer]), lambda: rows(database)) > 3
     [old] = [scorer.id for scorer in board.scorers() if scorer.track == "world"]
     another_version("9.9")
 
@@ -169,9 +165,8 @@ def test_a_reference_may_hold_what_no_submission_may(board: Board, examples: lis
         for one in examples
     ]
     given = References.of(odd)
-    settings = ScorerSettings(measure="match", encoder="hash:64")
-    identity = open_scorer(settings, given).identity
-    add_track(board, replace(board.track("world"), name="odd", reference_set=given.sha), given, [(settings, identity)])
+    scorer = ScorerSettings(measure="match", encoder="hash:64")
+    add_track(board, replace(board.track("world"), name="odd"), given, [scorer])
     again = Board.open(database)
     assert again.references(given.sha) == given
     assert [one.example_id for one in again.questions(again.track("odd")).values()] == [one.example_id for one in odd]

@@ -124,8 +124,11 @@ def test_what_is_sent_beside_the_plans(board: Board, client: TestClient, example
             refused(answer, field if field != "track" else "")
 
 
-def test_no_token_is_an_error_of_the_server(client: TestClient) -> None:
-    for token in ("rb_\x00_x", "rb_aaaaaaaaaaaa_\x00", "rb_\xff\xff_x", "rb_" + "x" * 5_000):
+def test_no_token_is_an_error_of_the_server(board: Board, client: TestClient) -> None:
+    known = board.add_account("ann")
+    assert client.get("/api/me", headers={"Authorization": f"Bearer {known}"}).json()["name"] == "ann"
+    near = ("rb_", known[:-1], known + "x", known.replace("rb_", ""), known * 5)
+    for token in (*near, "rb_\x00_x", "rb_aaaaaaaaaaaa_\x00", "rb_\xff\xff_x", "rb_" + "x" * 5_000):
         answer = client.get("/api/me", headers={"Authorization": b"Bearer " + token.encode("latin-1")})
         assert answer.status_code == 401
 

@@ -83,17 +83,6 @@ def test_what_ends_a_line_elsewhere_ends_no_row(texts: list[str]) -> None:
     assert read_content(content.encode()) == [Prediction(text, (text,), place) for place, text in enumerate(texts)]
 
 
-@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_submission_with_such_characters_is_scored(board: Board, examples: list[Example]) -> None:
-    board.add_account("ann")
-    odd = "wait" + "".join(f"{end}a minute" for end in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e\r\n")
-    sent, _ = submit(board, "ann", lines(examples, 1.0, odd), "odd")
-    queue, _ = queue_of(board)
-    assert len(queue.predictions(sent)) == len(examples)
-    assert score_all(board) == in_state(board, "scored") == CONTROLS + 1
-    legal(board)
-
-
 @pytest.mark.thorough
 def test_several_workers_share_the_queue(board: Board, examples: list[Example]) -> None:
     set_quotas(board, day_quota=100)

@@ -49,6 +49,14 @@ def test_what_once_failed_is_read_or_refused(path: Path) -> None:
     assert campaign.replay(path.name.partition("--")[0], path.read_bytes()) is None
 
 
+@pytest.mark.parametrize("name", apps.SERVICES)
+def test_a_service_takes_the_request_that_the_campaign_changes_first(name: str, tmp_path: Path) -> None:
+    """One that does not open would refuse every input, and the campaign would find nothing."""
+    service, [first, *_] = apps.SERVICES[name]
+    (tmp_path / "request").write_bytes(first)
+    assert service().send(tmp_path / "request") in ("200", "201", "202")
+
+
 def _twice_at_the_end(count: int) -> bytes:
     """An object of many names, of which only the last one comes again."""
     names = [*(f'"{number:x}":1' for number in range(count)), f'"{count - 1:x}":1']

@@ -114,11 +114,10 @@ def test_an_experiment_is_reported(written: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_board_opens(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sqlalchemy")
     from recipe_apps.board.store import Board
-    from recipe_apps.board.views import Views
 
     assert command(written, monkeypatch, "board", "upgrade", "--database", "board.db") == 0
     board = Board.open(str(written / "board.db"))
-    boards = [one["id"] for track in Views(board).index()["tracks"] for one in track["boards"]]
+    boards = [scorer.id for scorer in board.scorers()]
     board.close()
     assert len(boards) == 2
     for one in boards:

@@ -12,7 +12,6 @@ from pydantic import SecretStr
 
 from recipe.errors import ComputeError
 from recipe.types import Hit, Reward
-from recipe_apps.service import messages
 
 pytest.importorskip("fastapi")
 testclient = pytest.importorskip("starlette.testclient")
@@ -354,7 +353,7 @@ def completions(text: str) -> list[tuple[str, Any]]:
 @pytest.fixture
 def unparsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """No completion may be parsed."""
-    monkeypatch.setattr(messages, "plan_steps", lambda _: pytest.fail("it was parsed"))
+    monkeypatch.setattr("recipe_apps.service.messages.plan_steps", lambda _: pytest.fail("it was parsed"))
 
 
 @pytest.mark.usefixtures("unparsed")

@@ -312,14 +312,13 @@ def test_a_scoring_process_that_fails_or_dies_costs_its_own_batch_alone(
 def test_a_reward_that_was_trained_on_the_old_corpus_keeps_it_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from recipe_apps.service.app import RewardService
-    from recipe_apps.service.messages import ServiceSettings
+    from recipe_apps.service.app import create_app
 
     def refused(_: str) -> Any:
         raise ComputeError("The reward was trained on another corpus than this one.")
 
     corpus = Corpus.open(built(tmp_path / "corpus", TALKS))
-    service = RewardService(Verifier(corpus), ServiceSettings(), None, corpus, refused)
+    service = create_app(Verifier(corpus), corpus=corpus, reopen=refused).state.service
     add_to(corpus, [Narration("new", (Segment("whisk the eggs"),))])
     for _ in range(3):
         service.look()

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -45,7 +44,7 @@ _ERRORS = {"few": 0.1, "some": 0.25, "many": 0.5}
 
 
 @transaction
-def fill_board(board: Board, session: Session, settings: BoardSettings, root: Path, actor: str = BOARD) -> None:
+def fill_board(board: Board, session: Session, settings: BoardSettings, root: Path) -> None:
     """Add the tracks of a board's settings with their scorers and control rows; paths are relative to `root`.
 
     All or nothing. Raises InputError for examples, graphs or encoders that cannot be read.
@@ -82,8 +81,7 @@ def fill_board(board: Board, session: Session, settings: BoardSettings, root: Pa
             day_quota=track.day_quota,
             total_quota=track.total_quota,
         )
-        identities = [(scorer, open_scorer(scorer, references).identity) for scorer in scorers]
-        add_track(board, row, references, identities, actor)
+        add_track(board, row, references, scorers)
 
 
 def _drawn(examples: Sequence[Example], count: int) -> list[str]:
@@ -94,18 +92,14 @@ def _drawn(examples: Sequence[Example], count: int) -> list[str]:
 
 @transaction
 def add_track(
-    board: Board,
-    session: Session,
-    track: Track,
-    references: References,
-    identities: Sequence[tuple[ScorerSettings, dict[str, Any]]],
-    actor: str = BOARD,
+    board: Board, session: Session, track: Track, references: References, scorers: Sequence[ScorerSettings]
 ) -> None:
-    """Add a track with its scorers, each with the identity that it has when it is open, and submit its control rows."""
-    board.add_track(track, references, actor)
-    for settings, identity in identities:
+    """Add a track with its scorers and its control rows. Raises InputError for a scorer that cannot be opened."""
+    identities = [open_scorer(settings, references).identity for settings in scorers]
+    board.add_track(track, references)
+    for settings, identity in zip(scorers, identities, strict=True):
         stored = settings.model_dump(mode="json")
-        board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, actor)
+        board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, BOARD)
     added = board.track(track.name)
     for control, plans in control_predictions(references, added.plans).items():
         send(board, BOARD, added, plans, control, remark="A control row.", control=control)
@@ -161,7 +155,6 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
     examples = [replace(example, source=_KINDS.get(example.split, example.source)) for example in drawn]
     references = References.of(examples)
     scorers = [ScorerSettings(measure="validity"), ScorerSettings(measure="proxy", encoder=encoder)]
-    identities = [(settings, open_scorer(settings, references).identity) for settings in scorers]
     about = (
         "Procedures of a made-up world: every valid order is known, so that plans can be checked exactly. "
         "Half of the questions are of goals that no reward has trained the demo's planner on."
@@ -174,7 +167,7 @@ def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Boa
     def fill(board: Board) -> None:
         tokens[OWNER] = board.add_account(OWNER, "owner", "The owner")
         tokens[DEMO_ACCOUNT] = board.add_account(DEMO_ACCOUNT, "submitter", "RECIPE")
-        add_track(board, track, references, identities)
+        add_track(board, track, references, scorers)
         systems: dict[str, list[Prediction]] = {}
         if run is not None:
             for name, system in _RUNS.items():

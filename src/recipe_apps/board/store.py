@@ -217,7 +217,7 @@ class Board:
     # Tracks and scorers
 
     @transaction
-    def add_track(self, session: Session, track: Track, references: References, actor: str = BOARD) -> None:
+    def add_track(self, session: Session, track: Track, references: References) -> None:
         """A new track with its references. Raises InputError for a name that is in use."""
         now = self.database.now(session)
         if session.get(Track, track.name) is not None:
@@ -231,7 +231,7 @@ class Board:
             session.flush()  # before the track, which refers to it
         position = session.scalars(select(func.count()).select_from(Track)).one()
         session.add(replace(track, reference_set=references.sha, position=position))
-        note(session, now, actor, "track added", track.name, reason=f"{len(references.examples)} examples")
+        note(session, now, BOARD, "track added", track.name, reason=f"{len(references.examples)} examples")
 
     def tracks(self) -> list[Track]:
         """All tracks, in the order in which they were added."""
@@ -310,8 +310,7 @@ class Board:
     @transaction
     def add_scorer(
         self, session: Session, track: str, measure: str, label: str, settings: JsonObject, identity: JsonObject,
-        actor: str = BOARD,
-        replaced: str = "",
+        actor: str, replaced: str = "",
     ) -> tuple[str, int]:  # fmt: skip
         """A scorer of a track, and a job for each of its submissions; returns its board's id and the number of jobs.
 

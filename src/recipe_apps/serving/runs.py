@@ -105,7 +105,7 @@ class Run:
             self.loop.call_soon_threadsafe(self._news.set)
         return True
 
-    async def follow(self, after: int = 0, heartbeat: float = _HEARTBEAT) -> AsyncIterator[bytes]:
+    async def follow(self, after: int) -> AsyncIterator[bytes]:
         """The events behind number `after` as they come, with comments in between; ends with the run."""
         self.followers += 1
         try:
@@ -123,7 +123,7 @@ class Run:
                         return
                     continue
                 try:
-                    async with asyncio.timeout(heartbeat):
+                    async with asyncio.timeout(_HEARTBEAT):
                         await self._news.wait()
                 except TimeoutError:
                     yield KEEPALIVE_COMMENT
