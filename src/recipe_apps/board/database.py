@@ -48,6 +48,7 @@ _BUSY = 60.0
 """Seconds that SQLite waits for another writer."""
 PATIENCE = 8.0
 """Seconds that a request waits for a database that has gone away, such as one that is restarted."""
+# A second run finds the other writer's row.
 _CONFLICTS = 3
 """Times that a change runs again because another writer added its row first."""
 _FAILURES = (

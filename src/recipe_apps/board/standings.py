@@ -42,6 +42,7 @@ from recipe_apps.board.scoring import LEAST, MOST_UNSCORED
 from recipe_apps.board.store import Board, packed
 
 Array = NDArray[np.float64]
+# Of 10,000 questions a block is 5 MB of float64.
 _AT_ONCE = 64
 """Differences whose intervals are computed together."""
 _FURTHER = 2
@@ -66,6 +67,7 @@ def places_of(
     values: Array, datasets: Sequence[str], clusters: Sequence[str], figures: Sequence[float]
 ) -> list[Rank]:  # fmt: skip
     """Systems by `figures` [systems], best first; `values` [systems, examples] are NaN where there is no score."""
+    # Python's sort is stable: systems with one figure stay in the order in which they came.
     order = sorted(range(len(values)), key=lambda row: -figures[row])
     ordered = values[order]
     gaps = _differences(ordered[:-1], ordered[1:], datasets, clusters)
@@ -153,6 +155,7 @@ def rounded(value: JsonObject, digits: int, mean: float | None = None) -> JsonOb
 
 def _outwards(bound: float, digits: int) -> float:
     scale = 10.0**digits
+    # Rounded first: 1.1 * 10 is 11.000000000000002, whose ceiling is 12.
     return math.ceil(round(bound * scale, 6)) / scale + 0.0
 
 

@@ -44,6 +44,7 @@ BOARD = "board"
 """The account that control rows belong to, and the actor of what the program does by itself."""
 _DAY = 86_400.0
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+# 57 letters: an id of 12 has 70 bits, so that none is guessed and none comes twice.
 _ID_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 """Without what looks alike."""
 _AT_ONCE = 200

@@ -37,8 +37,10 @@ _LOG = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 20
 """Workers that may die on a job before it counts as failed."""
+# A fault of the program comes again with the same plans, unlike one of the machine.
 _FAULTS = 3
 """Attempts after which a fault of the program fails a job."""
+# Waits are 2, 4, 8, ... s: a judge that was away for an hour is asked within a minute of its return.
 LONGEST_WAIT = 60.0
 """Seconds until a job that could not be computed is tried again, at most."""
 WORKER_TIMEOUT = 30.0
@@ -208,6 +210,7 @@ class Worker:
         """Work until `stop`, or until nothing is left; returns the number of jobs scored."""
         done = 0
         self._queue.register(self._measures)
+        # Two signs of life may be lost before others take a job over, or take the worker for dead.
         with self._stack, _repeated(min(self._lease / 3, WORKER_TIMEOUT / 4), self._queue.beat):
             while not self._stop.is_set():
                 usable = []

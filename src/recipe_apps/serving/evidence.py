@@ -111,6 +111,7 @@ class CorpusEvidence:
         A plan that grows by a step costs one reward: those of its earlier beginnings are known. With a verifier without
         these parts a gain is what the step adds to the reward. Raises as `Verifier.score`.
         """
+        # The gain of step n is D(c_1..n) - D(c_1..n-1), with D = G_P - G_Q of the grounded reward (docs/reward.md).
         rewards = self.rewards([(prompt, plan[:end]) for prompt, plan in plans for end in range(len(plan) + 1)])
         values = iter(
             reward.parts["gain"] - reward.parts["background"]
@@ -223,6 +224,7 @@ class CorpusEvidence:
             for row, index in np.argwhere(similarities):
                 if says_opposite((first, second)[row], said[index].text):
                     similarities[row, index] = 0.0
+            # The pair i != j with the largest W[0, i] W[1, j] says both steps; where i < j, the first comes first.
             products = np.outer(similarities[0], similarities[1])
             np.fill_diagonal(products, 0.0)  # one segment that says both tells no order
             if not products.size or not products.max():

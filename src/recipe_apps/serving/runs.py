@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 _ENDS = ("done", "failed", "cancelled")
+# nginx closes a connection that is silent for 60 seconds, unless it is told otherwise.
 _HEARTBEAT = 15.0
 """Seconds of silence after which a comment shows that the connection lives."""
 # A run takes seconds to write: whoever would stand behind 64 others is told at once, and not after minutes.
