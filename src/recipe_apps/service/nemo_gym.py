@@ -37,6 +37,14 @@ class Response(BaseModel):
 
     output: Annotated[list[Item], Field(fail_fast=True)]
 
+    def text(self) -> str:
+        """The plan: the assistant's last message, without reasoning, tool calls and their results."""
+        items = [item for item in self.output if (item.type, item.role) == ("message", "assistant")]
+        content = (items[-1].content if items else None) or ""
+        if isinstance(content, str):
+            return content
+        return "".join(part.text for part in content if part.type in ("output_text", "text"))
+
 
 class Metadata(BaseModel):
     """The prompt in the request's metadata, whose values are texts: the history is a JSON list."""
@@ -61,23 +69,22 @@ class VerifyRequest(BaseModel):
     goal: str | None = None
     history: Texts | None = None
 
+    def prompt(self) -> tuple[str, list[str]]:
+        """Goal and history, from wherever they stand. Raises Refusal where one is missing."""
+        metadata = self.responses_create_params.metadata or Metadata()
+        goal = self.goal if self.goal is not None else metadata.goal
+        history = self.history if self.history is not None else metadata.history
+        for name, value in (("goal", goal), ("history", history)):
+            if value is None:
+                where = "next to 'response' or in 'responses_create_params.metadata'"
+                raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
+        return goal or "", history or []
+
 
 def group(body: bytes, settings: ServiceSettings) -> PromptGroup:
     """The rollout in a body of `/verify` as a prompt and one plan. Raises Refusal."""
     message = read(body, VerifyRequest)
-    metadata = message.responses_create_params.metadata or Metadata()
-    goal = message.goal if message.goal is not None else metadata.goal
-    history = message.history if message.history is not None else metadata.history
-    for name, value in (("goal", goal), ("history", history)):
-        if value is None:
-            where = "next to 'response' or in 'responses_create_params.metadata'"
-            raise Refusal("missing_field", f"Field {name!r} is missing; give it {where}.")
-    # The plan is the assistant's last message; reasoning, tool calls and their results are no part of it.
-    items = [item for item in message.response.output if (item.type, item.role) == ("message", "assistant")]
-    content = (items[-1].content if items else None) or ""
-    if not isinstance(content, str):
-        content = "".join(part.text for part in content if part.type in ("output_text", "text"))
-    return checked(goal or "", history or [], [completion_steps(content, settings)], settings)
+    return checked(*message.prompt(), [completion_steps(message.response.text(), settings)], settings)
 
 
 def verdict(body: bytes, outcome: Reward | Refusal) -> bytes:

@@ -4,7 +4,9 @@ The query is the prompt followed by the response, decoded with special tokens; t
 is JSON with the goal and the history.
 """
 
-from pydantic import BaseModel, ConfigDict
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from recipe.reward.scorer import PromptGroup
 from recipe.reward.trainers.openrlhf import response_text
@@ -21,6 +23,13 @@ class GetReward(BaseModel):
     prompts: Texts
     labels: Texts
 
+    @model_validator(mode="after")
+    def _of_one_length(self) -> Self:
+        if not len(self.query) == len(self.prompts) == len(self.labels):
+            counts = f"{len(self.query)} queries, {len(self.prompts)} prompts and {len(self.labels)} labels"
+            raise ValueError(f"there are {counts}; send one of each for a sample")
+        return self
+
 
 class Label(BaseModel):
     """The side channel."""
@@ -34,9 +43,6 @@ class Label(BaseModel):
 def groups(body: bytes, settings: ServiceSettings) -> list[PromptGroup]:
     """The samples of a body of `/get_reward`, each a group of one plan. Raises Refusal."""
     message = read(body, GetReward)
-    if not len(message.query) == len(message.prompts) == len(message.labels):
-        counts = f"{len(message.query)} queries, {len(message.prompts)} prompts and {len(message.labels)} labels"
-        raise Refusal("invalid_field", f"There are {counts}; send one of each for a sample.")
     if len(message.query) > QUEUE:
         raise Refusal("too_many_plans", f"The request holds {len(message.query)} plans; send at most {QUEUE} at once.")
     samples = []

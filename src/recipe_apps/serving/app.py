@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from pydantic_core import to_json, to_jsonable_python
 
 from recipe import __version__
-from recipe.config import FrameConfig, RewardConfig
+from recipe.config import FrameConfig
 from recipe.corpus.store import Corpus, certified_hits
 from recipe.errors import MissingExtra, RecipeError
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
@@ -42,7 +42,7 @@ from recipe_apps.serving.messages import (
     clean_text,
 )
 from recipe_apps.serving.runs import Run, Runs
-from recipe_apps.serving.state import RunState, markdown_of, state_of
+from recipe_apps.serving.state import RunState
 from recipe_apps.serving.writers import EvidenceWorker, PageMetrics, Writer
 from recipe_apps.web.corpora import LOOK, CorpusWatch
 from recipe_apps.web.guard import Intake, PageHeaders, body_schema, client_of, json_response, protect
@@ -284,19 +284,19 @@ def create_app(
         identity: str, ending: Literal["json", "md"], plan: Annotated[int | None, Query(ge=0)] = None
     ) -> Response:
         """A run as a file to keep: its JSON or a Markdown document, of one plan or of all."""
-        state = await run_in_threadpool(state_of, looked_at(identity))
+        state = await run_in_threadpool(RunState.of, looked_at(identity))
         state.plans = [row for row in state.plans if plan in (None, row.plan)]
         if plan is not None and not state.plans:
             raise Refusal("invalid_field", "This run has no such plan; plans are numbered from 0.")
         kind = {"json": "application/json", "md": "text/markdown; charset=utf-8"}[ending]
-        text = state.model_dump_json(indent=2) if ending == "json" else markdown_of(state, state.plans)
+        text = state.model_dump_json(indent=2) if ending == "json" else state.markdown()
         headers = {"Content-Disposition": f'attachment; filename="plan-{identity[:8]}.{ending}"'}
         return Response(text, headers=headers, media_type=kind)
 
     @app.get("/api/runs/{identity}", response_model=RunState)
     async def state(identity: str) -> Response:
         """A run as it stands: its plans with reward, rank and evidence, as the page shows them."""
-        return json_response(await run_in_threadpool(state_of, looked_at(identity)))
+        return json_response(await run_in_threadpool(RunState.of, looked_at(identity)))
 
     # The response is made here, not by the router: what has been sent is kept as it is, and an end is a 204.
     @app.get("/api/runs/{identity}/events", response_model=None)
@@ -379,8 +379,8 @@ def create_app(
         history, plan = clean_steps(message.history), clean_steps(message.plan)
         goal = clean_text("The goal", message.goal)
         evidence, _ = asked_of(message.corpus)
-        config = RewardConfig(**message.model_dump(include={"verifier", "pool"}, exclude_none=True))
-        return json_response({"explanation": await computed(partial(evidence.explained, config, goal, history, plan))})
+        explained = partial(evidence.explained, message.config(), goal, history, plan)
+        return json_response({"explanation": await computed(explained)})
 
     # Clips.
 

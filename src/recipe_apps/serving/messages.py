@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from recipe.config import RewardConfig
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.prompting import visible
 from recipe_apps.web.refusals import Refusal, Texts
@@ -101,6 +102,10 @@ class ExplainRequest(BaseModel):
     plan: Texts
     verifier: Literal["paper", "grounded", "r0", "length"] | None = None
     pool: Literal["history", "full", "own"] | None = None
+
+    def config(self) -> RewardConfig:
+        """The reward that is meant."""
+        return RewardConfig(**self.model_dump(include={"verifier", "pool"}, exclude_none=True))
 
 
 def clean_text(name: str, text: str) -> str:

@@ -91,75 +91,77 @@ class RunState(BaseModel):
     events: int
     """How many events there are so far."""
 
+    @classmethod
+    def of(cls, run: Run) -> "RunState":
+        """The run, from its events."""
+        facts: dict[str, Any] = {}
+        evidence: dict[tuple[int, int], Any] = {}
+        whole: dict[int, Any] = {}
+        events = tuple(run.events)
+        for event in events:
+            fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if line)
+            kind, data = fields["event"], json.loads(fields["data"])
+            match kind:
+                case "step":  # what was said of the step that stood here is not said of this one
+                    evidence.pop((data["plan"], data["number"]), None)
+                case "evidence":
+                    evidence[data["plan"], data["number"]] = data
+                case "plan":
+                    whole[data["plan"]] = data
+                case "coverage" | "ranking":
+                    facts[kind] = data
+                case "reading":
+                    facts["reading"] = data["steps"]
+                case "done" | "failed" | "cancelled":
+                    facts |= {"seconds": data.get("seconds"), "tokens": data.get("tokens")}
+                    facts["message"] = data.get("message") or data.get("reason")
+        ranking = facts.pop("ranking", None)
+        plans = []
+        for number, steps in enumerate(tuple(run.plans)) if ranking is None else ():
+            known = [evidence[number, place] for place in range(1, len(steps) + 1) if (number, place) in evidence]
+            plans.append({"plan": number, "steps": steps, "evidence": known} | whole.get(number, {}))
+        for place, number in enumerate([] if ranking is None else ranking["order"], start=1):
+            plans.append(whole[number] | {"rank": None if whole[number]["reward"] is None else place})
+        names = ("id", "kind", "state", "position", "goal", "history", "until", "asked")
+        own = {name: getattr(run, name) for name in names}
+        return cls.model_validate(own | {"plans": plans, "events": len(events)} | facts)
 
-def state_of(run: Run) -> RunState:
-    """The run, from its events."""
-    facts: dict[str, Any] = {}
-    evidence: dict[tuple[int, int], Any] = {}
-    whole: dict[int, Any] = {}
-    events = tuple(run.events)
-    for event in events:
-        fields = dict(line.split(": ", 1) for line in event.decode().split("\n") if line)
-        kind, data = fields["event"], json.loads(fields["data"])
-        match kind:
-            case "step":  # what was said of the step that stood here is not said of this one
-                evidence.pop((data["plan"], data["number"]), None)
-            case "evidence":
-                evidence[data["plan"], data["number"]] = data
-            case "plan":
-                whole[data["plan"]] = data
-            case "coverage" | "ranking":
-                facts[kind] = data
-            case "reading":
-                facts["reading"] = data["steps"]
-            case "done" | "failed" | "cancelled":
-                facts |= {"seconds": data.get("seconds"), "tokens": data.get("tokens")}
-                facts["message"] = data.get("message") or data.get("reason")
-    ranking = facts.pop("ranking", None)
-    plans = []
-    for number, steps in enumerate(tuple(run.plans)) if ranking is None else ():
-        known = [evidence[number, place] for place in range(1, len(steps) + 1) if (number, place) in evidence]
-        plans.append({"plan": number, "steps": steps, "evidence": known} | whole.get(number, {}))
-    for place, number in enumerate([] if ranking is None else ranking["order"], start=1):
-        plans.append(whole[number] | {"rank": None if whole[number]["reward"] is None else place})
-    names = ("id", "kind", "state", "position", "goal", "history", "until", "asked")
-    own = {name: getattr(run, name) for name in names}
-    return RunState.model_validate(own | {"plans": plans, "events": len(events)} | facts)
+    def markdown(self) -> str:
+        """Goal, done steps and the plans with their evidence, as a document."""
+        return "\n".join(self._lines()) + "\n"
 
-
-def markdown_of(run: RunState, plans: list[PlanState]) -> str:
-    """Goal, done steps and these plans with their evidence, as a document."""
-    return "\n".join(_lines(run, plans)) + "\n"
-
-
-def _lines(run: RunState, plans: list[PlanState]) -> Iterator[str]:
-    yield f"# {markdown_text(run.goal)}\n"
-    yield f"{run.asked[:10]}\n"
-    if run.coverage is not None:
-        yield f"{markdown_text(run.coverage.sentence)}\n"
-    yield "## Done\n"
-    if run.until is not None:
-        yield f"What a clip shows up to {clock(run.until)}."
-    elif not run.history:
-        yield "Nothing."
-    yield from (f"{number}. {markdown_text(step)}" for number, step in enumerate(run.history, start=1))
-    for plan in plans:
-        yield "\n## Plan\n" if len(plans) == 1 else f"\n## Plan {plan.plan + 1}\n"
-        if plan.reward is not None:
-            rank = "" if len(plans) == 1 and plan.rank == 1 else f", rank {plan.rank}"
-            yield f"Reward {plan.reward:.3f}{rank}.\n"
-        said = {row.number: row for row in plan.evidence}
-        for number, step in enumerate(plan.steps, start=1):
-            yield f"{number}. **{markdown_text(step)}**"
-            if (row := said.get(number)) is None or not row.pool:  # nothing was compared
-                continue
-            so = "" if row.state == "supported" else "not supported: "
-            opposed = f"; {row.opposed_in} for the opposite" if row.opposed_in else ""
-            counts = f"{row.matched_in} of the {row.about} videos about this" if row.about else "no video is about this"
-            yield f"   - {so}{counts}{opposed}"
-            for ground in row.grounds:
-                parts = filter(None, (ground.title or ground.video_id, ground.when))
-                place = markdown_text(", ".join(parts))
-                link = (ground.link or "").replace(" ", "%20").replace(">", "%3E").replace("<", "%3C")
-                place = f"[{place.replace(']', ' ')}](<{link}>)" if link.startswith(("https://", "http://")) else place
-                yield f'   - "{markdown_text(ground.text)}" ({place})'
+    def _lines(self) -> Iterator[str]:
+        yield f"# {markdown_text(self.goal)}\n"
+        yield f"{self.asked[:10]}\n"
+        if self.coverage is not None:
+            yield f"{markdown_text(self.coverage.sentence)}\n"
+        yield "## Done\n"
+        if self.until is not None:
+            yield f"What a clip shows up to {clock(self.until)}."
+        elif not self.history:
+            yield "Nothing."
+        yield from (f"{number}. {markdown_text(step)}" for number, step in enumerate(self.history, start=1))
+        for plan in self.plans:
+            yield "\n## Plan\n" if len(self.plans) == 1 else f"\n## Plan {plan.plan + 1}\n"
+            if plan.reward is not None:
+                rank = "" if len(self.plans) == 1 and plan.rank == 1 else f", rank {plan.rank}"
+                yield f"Reward {plan.reward:.3f}{rank}.\n"
+            said = {row.number: row for row in plan.evidence}
+            for number, step in enumerate(plan.steps, start=1):
+                yield f"{number}. **{markdown_text(step)}**"
+                if (row := said.get(number)) is None or not row.pool:  # nothing was compared
+                    continue
+                so = "" if row.state == "supported" else "not supported: "
+                opposed = f"; {row.opposed_in} for the opposite" if row.opposed_in else ""
+                counts = (
+                    f"{row.matched_in} of the {row.about} videos about this" if row.about else "no video is about this"
+                )
+                yield f"   - {so}{counts}{opposed}"
+                for ground in row.grounds:
+                    parts = filter(None, (ground.title or ground.video_id, ground.when))
+                    place = markdown_text(", ".join(parts))
+                    link = (ground.link or "").replace(" ", "%20").replace(">", "%3E").replace("<", "%3C")
+                    place = (
+                        f"[{place.replace(']', ' ')}](<{link}>)" if link.startswith(("https://", "http://")) else place
+                    )
+                    yield f'   - "{markdown_text(ground.text)}" ({place})'
