@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -17,6 +18,7 @@ from recipe.data.examples import write_examples
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
+from recipe_apps.board import work
 from recipe_apps.board.app import create_app
 from recipe_apps.board.models import Track
 from recipe_apps.board.settings import ScorerSettings
@@ -71,6 +73,22 @@ def examples() -> list[Example]:
     world = load_world()
     drawn = [one for split in KINDS for one in draw_examples(world, split, 20)]
     return [replace(one, source=KINDS[one.split]) for one in drawn]
+
+
+@pytest.fixture
+def measured_by(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
+    """Scorers that workers open from now on measure by this."""
+    opened = work.open_scorer
+
+    def install(measure: Any) -> None:
+        def open_scorer(*given: Any) -> Any:
+            scorer = opened(*given)
+            scorer.measure = measure
+            return scorer
+
+        monkeypatch.setattr(work, "open_scorer", open_scorer)
+
+    return install
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from recipe.stats import macro_intervals
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe_apps.board import work
 from recipe_apps.board.scoring import LEAST
 from recipe_apps.board.standings import cell, rounded
 from recipe_apps.board.store import Board
@@ -65,16 +64,9 @@ def truth(examples: list[Example]) -> dict[str, int]:
 
 
 @pytest.fixture(autouse=True)
-def attacker(board: Board, client: TestClient, monkeypatch: pytest.MonkeyPatch, truth: dict[str, int]) -> None:
+def attacker(board: Board, client: TestClient, measured_by: Callable[[Any], None], truth: dict[str, int]) -> None:
     """Whoever asks has an account, and the worker measures as `Right` does."""
-    real = work.open_scorer
-
-    def opened(*given: Any) -> Any:
-        scorer = real(*given)
-        scorer.measure = Right(truth)
-        return scorer
-
-    monkeypatch.setattr(work, "open_scorer", opened)
+    measured_by(Right(truth))
     client.headers["Authorization"] = f"Bearer {board.add_account('ann')}"
 
 

@@ -180,30 +180,12 @@ class Faulty(Validity):  # type: ignore[misc]
         return [Row(one.example_id, {"score": 0.5}) for one in predictions]
 
 
-@pytest.fixture
-def faulty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception, int], Faulty]:
-    """Let the worker's scorers raise."""
-
-    def install(error: Exception, times: int) -> Faulty:
-        inner, real = Faulty(error, times), work.open_scorer
-
-        def opened(*given: Any) -> Any:
-            scorer = real(*given)
-            scorer.measure = inner
-            return scorer
-
-        monkeypatch.setattr(work, "open_scorer", opened)
-        return inner
-
-    return install
-
-
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def test_a_judge_that_is_away_fails_nothing(
-    board: Board, faulty: Callable[[Exception, int], Faulty], monkeypatch: pytest.MonkeyPatch
+    board: Board, measured_by: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "LONGEST_WAIT", 0.05)
-    faulty(ComputeError("the endpoint does not answer."), 5)
+    measured_by(Faulty(ComputeError("the endpoint does not answer."), 5))
     assert score_all(board) == CONTROLS
     assert in_state(board, "failed") == 0
     assert [one.attempts for one in ask(board, select(Job))] == [1] * CONTROLS  # waiting is no attempt
@@ -252,8 +234,8 @@ def test_a_cheat_that_makes_the_judge_refuse_has_no_place(board: Board, examples
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
-    inner = faulty(ZeroDivisionError("a secret reference"), 10**6)
+def test_a_fault_of_the_program_is_tried_three_times(board: Board, measured_by: Callable[[Any], None]) -> None:
+    measured_by(inner := Faulty(ZeroDivisionError("a secret reference"), 10**6))
     assert score_all(board) == 0
     assert in_state(board, "failed") == CONTROLS
     assert inner.calls == 3 * CONTROLS
@@ -262,8 +244,8 @@ def test_a_fault_of_the_program_is_tried_three_times(board: Board, faulty: Calla
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_plans_that_cannot_be_scored_fail_at_once(board: Board, faulty: Callable[[Exception, int], Faulty]) -> None:
-    faulty(InputError("the plan is wrong."), 1)
+def test_plans_that_cannot_be_scored_fail_at_once(board: Board, measured_by: Callable[[Any], None]) -> None:
+    measured_by(Faulty(InputError("the plan is wrong."), 1))
     assert score_all(board) == CONTROLS - 1
     assert in_state(board, "failed") == 1
 
