@@ -18,6 +18,10 @@ except ModuleNotFoundError as error:
 
 _ENDED = frozenset({"scored", "failed", "cancelled"})
 _LINES = {"Content-Type": "application/x-ndjson"}
+_TIMEOUT = 60.0
+"""Seconds for which an answer is waited for."""
+_LONGEST_WAIT = 86_400.0
+"""Seconds for which a submission is waited for."""
 _POLL = 1.0
 """Seconds between two looks at a submission."""
 _LISTED = 20
@@ -36,17 +40,12 @@ class BoardClient(HttpClient):
         token: str | None = None,
         *,
         patience: float = 120.0,
-        timeout: float = 60.0,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         """`patience`: seconds for which a board that does not answer is asked again. Raises InputError for `url`."""
         address = server_address(url if "://" in url else f"http://{url}", "http://host:8002")
-        super().__init__(address, token, timeout=timeout, patience=patience, transport=transport)
+        super().__init__(address, token, timeout=_TIMEOUT, patience=patience, transport=transport)
         self.has_token = token is not None
-
-    def check(self, track: str, data: bytes) -> JsonObject:
-        """The outcome of the board's check of predictions; nothing is stored."""
-        return self.send("POST", "/api/check", params={"track": track}, content=data, headers=_LINES)
 
     def submit(
         self, track: str, system: str, data: bytes, link: str = "", note: str = "", private: bool = False
@@ -67,17 +66,15 @@ class BoardClient(HttpClient):
         """All tracks with their boards, and the queue."""
         return self.send("GET", "/api/boards")
 
-    def wait(
-        self, identity: str, progress: Callable[[], object] = lambda: None, timeout: float = 86_400.0
-    ) -> JsonObject:
-        """A submission once all its jobs have ended. Raises ComputeError where that takes longer than `timeout`."""
-        until = time.monotonic() + timeout
+    def wait(self, identity: str, progress: Callable[[], object]) -> JsonObject:
+        """A submission once all its jobs have ended, looked at with `progress`. Raises ComputeError after a day."""
+        until = time.monotonic() + _LONGEST_WAIT
         while True:
             value = self.submission(identity)
             if all(job["state"] in _ENDED for job in value["submission"]["jobs"]):
                 return value
             if time.monotonic() > until:
-                raise ComputeError(f"submission {identity} is not scored after {timeout:g} s; look again later.")
+                raise ComputeError(f"submission {identity} is not scored after a day; look again later.")
             progress()
             time.sleep(_POLL)
 
