@@ -1,4 +1,4 @@
-"""Bodies of many clients: what is held of them, what is done beside the event loop, and who counts as one client."""
+"""Bodies of many clients: what is held of them, and what is done beside the event loop."""
 
 import asyncio
 import threading
@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 
-from recipe_apps.web.guard import Intake, WebMetrics, client_of, protect
+from recipe_apps.web.guard import Intake
 from recipe_apps.web.refusals import Refusal
 
 MOST = 100_000
@@ -91,44 +91,6 @@ def test_few_bodies_are_worked_on_at_once_and_further_ones_wait_or_are_refused()
 
     asyncio.run(run())
     assert most == 2
-
-
-@pytest.mark.parametrize(
-    ("address", "other", "same"),
-    [
-        ("192.0.2.7", "192.0.2.8", False),
-        ("::ffff:192.0.2.7", "192.0.2.7", True),
-        ("2001:db8:0:1::7", "2001:db8:0:1:ffff::", True),
-        ("2001:db8:0:1::7", "2001:db8:0:2::7", False),
-        ("testclient", "testclient", True),
-    ],
-)
-def test_who_counts_as_one_client(address: str, other: str, same: bool) -> None:
-    assert (client_of((address, 80)) == client_of((other, 81))) is same
-
-
-def test_a_body_that_breaks_off_is_a_refusal_and_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    service, metrics = FastAPI(), WebMetrics("t")
-
-    @service.post("/read")
-    async def read(request: Request) -> int:
-        async with Intake(100).body(request) as body:
-            return len(body)
-
-    protect(service, metrics, None, "docs")
-
-    async def receive() -> Any:
-        return {"type": "http.disconnect"}
-
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": "/read", "headers": [], "query_string": b"", "scheme": "http"}
-    asyncio.run(service(scope | {"server": ("x", 1), "client": ("y", 2), "root_path": ""}, receive, send))
-    assert sent[0]["status"] == 499
-    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 def test_a_body_that_drips_is_refused_in_time_and_leaves_its_room() -> None:
