@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -105,7 +106,7 @@ def add_track(
         send(board, BOARD, added, plans, control, remark="A control row.", control=control)
 
 
-def send(board: Board, account: str, track: Track, plans: Sequence[Prediction], system: str, **about: str) -> str:
+def send(board: Board, account: str, track: Track, plans: Sequence[Prediction], system: str, **about: Any) -> str:
     """Submit predictions as the program itself, with what `Board.submit` takes; returns the submission's id."""
     rows = ({"example_id": plan.example_id, "sample": plan.sample, "steps": list(plan.steps)} for plan in plans)
     data = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
