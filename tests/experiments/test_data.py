@@ -21,7 +21,6 @@ from recipe.types import Narration, Procedure, Segment, Step
 from recipe.world.load import load_world
 from recipe.world.narrator import narrate
 from recipe.world.validity import plan_key, score_plan
-from recipe_studies.experiments import data as module
 from recipe_studies.experiments.data import (
     DataSettings,
     captioned,
@@ -39,7 +38,7 @@ from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATI
 WORLD = load_world()
 
 
-def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path) -> None:
     source = WorldSource(narrations=4, documents=5, train=60, test=20)
     draw_world(tmp_path, DataSettings(source, 1), SILENT)
     assert [len(read_examples(tmp_path / file)) for file in (TRAIN, TEST, DOCUMENTS)] == [60, 40, 5]
@@ -50,9 +49,9 @@ def test_validation_prompts_share_no_cut_point_with_others(tmp_path: Path, monke
     assert not set(cuts[VALIDATION]) & {*cuts[TRAIN], *cuts[TEST]}
     assert not any(WORLD.graph(example.goal).held_out for example in parts[VALIDATION])
     assert not {e.video_id for e in parts[VALIDATION]} & {e.video_id for e in parts[TRAIN]}
-    monkeypatch.setattr(module, "VALIDATION_DRAWS", 1)
-    with pytest.raises(InputError, match="cut points left for 200 validation prompts"):
-        draw_validation(tmp_path, DataSettings(source, 1, validation=200), SILENT)
+    few = source.model_copy(update={"domains": ("first_aid",)})
+    with pytest.raises(InputError, match="cut points left for 500 validation prompts"):
+        draw_validation(tmp_path, DataSettings(few, 1, validation=500), SILENT)
 
 
 def test_exposure_is_the_share_of_text_about_the_goals_that_are_used(tmp_path: Path) -> None:
@@ -237,7 +236,7 @@ def test_what_is_known_of_the_taught_collection_stands_apart_from_other_benchmar
 
 @pytest.mark.parametrize(
     ("source", "message"),
-    [({"test_split": "test"}, "no examples for held-out"), ({"prompt_share": 0.0}, "no examples for train")],
+    [({"test_split": "test"}, "no examples for held-out"), ({"validation": 1000}, "no examples for train")],
 )
 def test_procedures_that_give_no_part_are_refused(
     recipes: Path, tmp_path: Path, source: dict[str, Any], message: str

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -27,7 +27,6 @@ from recipe_studies.experiments.schedule import RECORDS, Stage
 from recipe_studies.experiments.settings import (
     AnyExperiment,
     ExperimentConfig,
-    ProceduresSource,
     TeachingConfig,
     VideoConfig,
     demo_config,
@@ -58,6 +57,10 @@ def teaching(**values: Any) -> TeachingConfig:
     return parse_config(given | values, TeachingConfig, "test")
 
 
+def video(**values: Any) -> VideoConfig:
+    return parse_config({"kind": "video", "title": "t", "source": WORLD} | values, VideoConfig, "test")
+
+
 def planned(config: AnyExperiment, data: Path | None = None) -> dict[str, Stage]:
     """The stages of a study; without data those of a teaching study whose files are empty."""
     study = study_of(config)
@@ -74,86 +77,62 @@ def changed(first: dict[str, str], second: dict[str, str]) -> set[str]:
     return {name for name in first if first[name] != second[name]}
 
 
+KINDS: dict[str, type[Settings]] = {
+    "sft": SFTConfig,
+    "grpo": GRPOConfig,
+    "best": BestOfNConfig,
+    "board": BoardSettings,
+    "models": Endpoints,
+}
+DEMOS: tuple[Literal["text", "video"], ...] = ("text", "video")
+
+
+def experiments(*, quick: bool) -> dict[str, AnyExperiment]:
+    """The packaged experiments and those of configs/."""
+    own = [path for path in CONFIGS if path.stem.partition("-")[0] not in KINDS]
+    demos: dict[str, AnyExperiment] = {name: demo_config(name, quick=quick) for name in DEMOS}
+    return demos | {path.stem: load_experiment(path, quick=quick) for path in own}
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_every_config_file_is_valid(path: Path, data: Path) -> None:
-    kinds: dict[str, type[Settings]] = {
-        "sft": SFTConfig,
-        "grpo": GRPOConfig,
-        "best": BestOfNConfig,
-        "board": BoardSettings,
-        "models": Endpoints,
-    }
-    if kind := kinds.get(path.stem.partition("-")[0]):
+def test_every_config_file_is_valid(path: Path) -> None:
+    if kind := KINDS.get(path.stem.partition("-")[0]):
         load_config(path, kind)
     else:
-        assert planned(load_experiment(path), data)
+        load_experiment(path)
 
 
-def kinds(data: Path, *, quick: bool) -> dict[str, tuple[AnyExperiment, Path | None]]:
-    return {
-        "demo": (demo_config(quick=quick), None),
-        "narrations": (load_experiment(FOLDER / "narrations.toml", quick=quick), data),
-        "teaching": (load_experiment(FOLDER / "teaching-tasks.toml", quick=quick), data),
-        "video": (demo_config("video", quick=quick), None),
-    }
-
-
-STAGES = {
-    "demo": {
-        *("corpus-wrong", "validation", "plans-base", "plans-corpus", "rewards-paper", "rewards-relevance"),
-        *(f"{stage}grpo{reward}" for stage in ("", "plans-") for reward in ("", "-paper", "-wrong")),
-    },
-    "narrations": {"sft", "grpo", "plans-base", "plans-sft", "plans-grpo"},
-    "teaching": {
-        *("prompts", "corpus-0", "plans-base", "plans-corpus", "self-train"),
-        *(f"rewards-{name}" for name in ("grounded", "self-trained", "paper", "relevance", "wrong")),
-        *(
-            f"{stage}-{arm}-0"
-            for stage in ("teach", "plans")
-            for arm in (
-                *("gold", "random"),
-                *(f"{name}-rounds" for name in ("lists", "self-trained", "wrong", "r0", "length")),
-            )
-        ),
-    },
-    "video": {
-        *("attributes", "words", "align"),
-        *(f"{stage}-{seed}" for stage in ("sft", "grpo", "plans-sft", "plans-grpo") for seed in (0, 1)),
-    },
-}
-
-
-@pytest.mark.parametrize("name", STAGES)
-def test_one_expansion_builds_every_kind_and_is_pure(name: str, data: Path) -> None:
-    config, folder = kinds(data, quick=True)[name]
-    study, inputs = study_of(config), read_inputs(config, folder)
+def test_one_expansion_builds_every_experiment_and_is_pure(data: Path) -> None:
+    planned = [(study_of(config), read_inputs(config, data)) for config in experiments(quick=True).values()]
     shutil.rmtree(data)  # no file is looked at any more
-    stages = expand(study, inputs)
-    assert stages == expand(study, inputs)
-    by_name = {stage.name: stage for stage in stages}
-    assert set(by_name) == {"data", "base", "corpus", "report"} | STAGES[name]
-    assert len(by_name) == len(stages)
-    outputs = [output for stage in stages for output in stage.outputs]
-    assert len(set(outputs)) == len(outputs)
-    order = list(by_name)
-    assert all(order.index(need) < order.index(stage.name) for stage in stages for need in stage.needs)
-    # The report waits for every stage that writes plans or rewards.
-    assert {one for one in order if one.startswith(("plans-", "rewards-"))} == set(by_name["report"].needs)
-    assert all(json.loads(json.dumps(stage.identity)) == stage.identity for stage in stages)
+    for study, inputs in planned:
+        stages = expand(study, inputs)
+        assert stages == expand(study, inputs)
+        outputs = [output for stage in stages for output in stage.outputs]
+        assert len(set(outputs)) == len(outputs)
+        order = [stage.name for stage in stages]
+        assert len(set(order)) == len(order)
+        assert all(order.index(need) < order.index(stage.name) for stage in stages for need in stage.needs)
+        # The report waits for every stage that writes plans or rewards.
+        assert {name for name in order if name.startswith(("plans-", "rewards-"))} == set(stages[-1].needs)
+        assert all(json.loads(json.dumps(stage.identity)) == stage.identity for stage in stages)
 
 
-def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
-    for name in STAGES:
-        whole, quick = (kinds(data, quick=quick)[name][0] for quick in (False, True))
+def test_quick_keeps_the_kind_and_cuts_the_work() -> None:
+    whole_experiments = experiments(quick=False)
+    for name, quick in experiments(quick=True).items():
+        whole = whole_experiments[name]
         assert type(quick) is type(whole)
         assert quick.source.test < whole.source.test
         assert quick.grpo == {**whole.grpo, "steps": 4}
         assert quick.best_of_n == {**whole.best_of_n, "n": 2, "rounds": 1, "epochs": 1}
-        if isinstance(whole, VideoConfig) and isinstance(quick, VideoConfig):
-            assert (whole.seeds, quick.seeds) == ((0, 1, 2), (0, 1))
-    config = demo_config("video", seed=7, workers=1)
+        assert len(getattr(quick, "seeds", ())) <= 2
+        if isinstance(quick, TeachingConfig):
+            source = quick.source  # enough of the corpus is left to train a reward on
+            assert (source.covering, source.lists) == ((8, 4) if quick.is_self_trained else (1, 1))
+    config = demo_config("video", seed=7)
     assert isinstance(config, VideoConfig)
-    assert (config.seed, config.seeds, config.workers, config.noise["repeat"]) == (7, (7, 8, 9), 1, 0.03)
+    assert (config.seed, config.seeds) == (7, (7, 8, 9))
 
 
 @pytest.mark.parametrize(
@@ -185,7 +164,7 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         ),
         (teaching, {"arms": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
         (teaching, {"rankers": ["self-trained"], **HASHED}, "'self-trained' needs an encoder that knows meaning"),
-        (teaching, {"self_training": {"prompts": 3}}, "self_training.prompts"),
+        (teaching, {"self_training": {"samples": -1}}, "self_training.samples"),
         (experiment, {"compared": ["self-trained"]}, "compared"),
         (teaching, {"arms": ["validity"]}, "arms"),
         (teaching, {"source": {**PROCEDURES, "narrations": []}, "model": "m", "arms": ["paper"]}, "need source.narr"),
@@ -197,14 +176,31 @@ def test_quick_keeps_the_kind_and_cuts_the_work(data: Path) -> None:
         (experiment, {"source": WORLD, "compared": ["rounds"]}, r"'rounds' needs the table \[best_of_n\]"),
         (experiment, {"compared": ["labels"], "sft": {"epochs": 1}}, "'labels' has a use on a world only"),
         (teaching, {"source": {"type": "procedures"}, "arms": ["r0"], "model": "m"}, "give procedures, files"),
+        (experiment, {"source": WORLD | {"domains": ["cookery"]}}, "'cookery'.*cooking"),
+        (experiment, {"compared": ["wrong"], "grpo": {"reward": {"verifier": "grounded"}}}, "wrong_narrations"),
+        (experiment, {"packaged_base": True}, "packaged_base"),
+        (experiment, {"source": WORLD, "compared_steps": 3}, "compared_steps"),
+        (teaching, {"rankers": ["mine"]}, "mine"),
+        (teaching, {"rankers": ["validity"]}, "validity"),
+        (teaching, {"verifiers": {"mine": {}}}, "mine"),
+        (teaching, {"verifiers": {"wrong": {"verifier": "paper"}}}, "wrong"),
+        (teaching, {"verifiers": {"Mine/../x": {"verifier": "paper"}}}, "Mine"),
+        (teaching, {"verifiers": {"mine": {"verifier": "alien"}}, "rankers": ["mine"]}, "alien"),
+        (teaching, {"verifiers": {"mine": {"verifier": "own_nowhere:few"}}, "rankers": ["mine"]}, "own_nowhere"),
+        (video, {"model": "m"}, "model"),
+        (video, {"sft": {"model": "another"}}, r"\[sft\].*'model'"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(
     make: Callable[..., AnyExperiment], values: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     # The data is not there either: the settings are named first.
-    with pytest.raises(ConfigError, match=message):
-        planned(make(**values), tmp_path)
+    def begin() -> None:
+        stage = planned(make(**values), tmp_path)["data"]
+        stage.work(tmp_path, stage.settings, SILENT)
+
+    with pytest.raises((ConfigError, InputError), match=message):
+        begin()
 
 
 def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> None:
@@ -219,50 +215,43 @@ def test_a_file_says_its_kind_and_changes_reach_the_stages(tmp_path: Path) -> No
         load_experiment(FOLDER / "speech.toml", changes=["grpo.stps=7"])  # also where no run reads the table
 
 
-def test_rewards_to_compare_differ_in_nothing_else() -> None:
-    values = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "validation": {"every": 3, "prompts": 9}}
-    config = experiment(source=WORLD, compared=["paper", "wrong", "validity"], **values)
-    arms, stages = study_of(config).reward_arms, planned(config)
-    assert [(arm.stage, arm.folder, arm.regime, arm.exact) for arm in arms] == [
-        ("grpo", "grpo", "trained on grounded", False),
-        ("grpo-paper", "grpo-paper", "trained on paper", False),
-        ("grpo-wrong", "grpo-wrong", "trained on a wrong corpus", False),
-        ("grpo-validity", "grpo-validity", "trained on exact validity", True),
-    ]
-    first, paper, wrong, _ = (arm.config for arm in arms)
-    assert (first.reward.verifier, paper.reward.verifier) == ("grounded", "paper")
-    assert paper.model_copy(update={"output": first.output, "reward": first.reward}) == first
-    assert wrong.model_copy(update={"output": first.output, "corpus": first.corpus}) == first
-    shorter = study_of(config.model_copy(update={"compared_steps": 3})).reward_arms
-    assert [arm.config.steps for arm in shorter] == [7, 3, 3, 3]
-    assert (str(first.validation.examples), first.validation.every) == (VALIDATION, 3)
-    assert all("validation" in stages[arm.stage].needs for arm in arms)
-    rounds = experiment(source=WORLD, optimiser="best-of-n", best_of_n={"n": 3, "reward": {"verifier": "grounded"}})
-    [arm] = study_of(rounds).reward_arms
-    assert (arm.stage, arm.config.n, arm.config.reward.verifier) == ("best-of-n", 3, "grounded")
+def differing(first: Any, second: Any) -> set[str]:
+    """The settings, but for the output, that two runs do not share."""
+    return {name for name in type(first).model_fields if getattr(first, name) != getattr(second, name)} - {"output"}
 
 
-def test_a_corpus_and_its_controls_differ_in_one_thing_each() -> None:
-    names = ["shuffled", "mixed", "permuted", "r0", "rounds", "labels"]
+def test_compared_rewards_differ_from_the_main_one_in_nothing_else() -> None:
+    """Corpora of other lines or tasks, other rewards, or the rewards of chance; the optimiser; SFT on labels."""
+    apart_in: dict[str, set[str]] = {name: {"corpus"} for name in ("wrong", "shuffled", "mixed")}
+    apart_in |= {"paper": {"reward"}, "r0": {"reward"}, "validity": set(), "permuted": set()}
     values: dict[str, Any] = {"grpo": {"steps": 7, "reward": {"verifier": "grounded"}}, "sft": {"epochs": 1}}
-    config = experiment(source=WORLD, compared=names, best_of_n={"n": 3}, **values)
+    values |= {"compared": [*apart_in, "rounds", "labels"], "best_of_n": {"n": 3}, "validation": {"every": 3}}
+    config = experiment(source=WORLD, **values)
     study, stages = study_of(config), planned(config)
     arms = {arm.name: arm for arm in study.arms}
-    main, *others = (arms[name].config for name in ("grpo", "grpo-shuffled", "grpo-mixed", "grpo-permuted", "grpo-r0"))
-    for name, run in zip(names, others, strict=False):
-        assert run.model_copy(update={n: getattr(main, n) for n in ("corpus", "output", "reward")}) == main
-        assert str(run.corpus) == (f"corpus-{name}" if name in ("shuffled", "mixed") else "corpus")
-        assert (run.reward == main.reward) == (name != "r0")
-        assert arms[f"grpo-{name}"].permuted == (name == "permuted")
+    main = arms["grpo"].config
+    for name, apart in apart_in.items():
+        arm = arms[f"grpo-{name}"]
+        assert differing(arm.config, main) == apart
+        assert str(arm.config.corpus) == (f"corpus-{name}" if "corpus" in apart else "corpus")
+        assert arm.config.reward.verifier == (name if "reward" in apart else "grounded")
+        assert (arm.exact, arm.permuted) == (name == "validity", name == "permuted")
+        assert "validation" in stages[arm.stage].needs
+    assert (str(main.validation.examples), main.validation.every) == (VALIDATION, 3)
     assert (arms["grpo-rounds"].config.n, arms["grpo-rounds"].config.reward) == (3, main.reward)
-    labelled, annotated = arms["sft-labels"].config, arms["sft"].config
-    own = {"examples": annotated.examples, "output": annotated.output}
-    assert labelled.model_copy(update=own) == annotated
+    assert differing(arms["sft-labels"].config, arms["sft"].config) == {"examples"}
     assert "plans-corpus" in stages["sft-labels"].needs
     # Each stands beside the main run, its samples and its greedy plans.
     beside = {(own.regime, own.baseline) for own in study.contrasts}
     for plans in (plans for name in (*arms,) if name not in (BASE, "grpo") for plans in arms[name].plans):
         assert (f"trained on grounded{', greedy' if plans.greedy else ''}", plans.regime) in beside
+    shorter = {arm.name: arm.config for arm in study_of(config.model_copy(update={"compared_steps": 3})).reward_arms}
+    assert {name: run.steps for name, run in shorter.items() if isinstance(run, GRPOConfig)} == {
+        name: 7 if name == "grpo" else 3 for name in shorter if name != "grpo-rounds"
+    }
+    rounds = experiment(source=WORLD, optimiser="best-of-n", best_of_n={"n": 3, "reward": {"verifier": "grounded"}})
+    [arm] = study_of(rounds).reward_arms
+    assert (arm.stage, arm.config.n, arm.config.reward.verifier) == ("best-of-n", 3, "grounded")
 
 
 def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> None:
@@ -270,13 +259,12 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
     stages, plain = planned(experiment(**given, controls=True)), planned(experiment(**given))
     assert all(stages[name] == plain[name] for name in plain if name != "report")
     grounded = stages["grpo"].settings.config
-    for name, verifier in (("r0", "r0"), ("length", "length"), ("wrong", "grounded")):
-        control = stages[f"grpo-control-{name}-1"]
-        run = control.settings.config
-        assert run.reward.verifier == verifier
-        assert str(run.corpus) == ("corpus-wrong" if name == "wrong" else "corpus")
-        assert set(control.needs) == {"data", "base", str(run.corpus)}
-        assert run.model_copy(update={n: getattr(grounded, n) for n in ("reward", "corpus", "output")}) == grounded
+    for name, apart in (("r0", {"reward"}), ("length", {"reward"}), ("wrong", {"corpus"})):
+        stage = stages[f"grpo-control-{name}-1"]
+        run = stage.settings.config
+        assert differing(run, grounded) == apart
+        assert run.reward.verifier == (name if apart == {"reward"} else "grounded")
+        assert set(stage.needs) == {"data", "base", "corpus-wrong" if name == "wrong" else "corpus"}
     rounds = stages["grpo-control-random-1"].settings.config
     assert (rounds.choose, str(rounds.corpus), rounds.reward) == ("random", "corpus", grounded.reward)
     trained = {"control: RL, R0", "control: RL, number of steps", "control: trained on a random own plan"}
@@ -286,32 +274,7 @@ def test_controls_are_runs_with_the_same_budget_and_one_setting_changed() -> Non
 
 
 def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
-    arms = ("narrations", "lists", "self-trained", "paper", "wrong", "r0", "length", "random", "gold")
-    rounds = {"n": 3}
-    config = teaching(arms=arms, optimisers=["grpo", "best-of-n"], best_of_n=rounds, seeds=[0, 1, 2])
-    stages = planned(config)
-    runs = {name: stage.settings for name, stage in stages.items() if name.startswith("teach-")}
-    assert len(runs) == (2 * len(config.arms) - 2) * len(config.seeds)
-    used = {
-        name.removeprefix("teach-").removesuffix("-2"): (run.config.reward.verifier, str(run.config.corpus))
-        for name, run in runs.items()
-        if name.endswith("-2") and "gold" not in name
-    }
-    by_rounds = {name.removesuffix("-rounds"): used.pop(name) for name in [*used] if name.endswith("-rounds")}
-    first = Path("teach/narrations-rounds-2")
-    random = runs["teach-random-2"].config
-    assert random.choose == "random"
-    assert runs["teach-narrations-rounds-2"].config == random.model_copy(
-        update={"choose": "best", "output": first, "plans": None}
-    )
-    # All choose among the same plans, those of the first arm that is trained so.
-    for name, run in runs.items():
-        if name != "teach-narrations-rounds-2" and name.endswith("-2") and isinstance(run.config, BestOfNConfig):
-            assert run.config.plans == first
-            assert "teach-narrations-rounds-2" in stages[name].needs
-    assert used.pop("random") == by_rounds["narrations"]
-    assert by_rounds == used
-    assert used == {
+    wanted = {
         "narrations": ("grounded", "corpus"),
         "lists": ("grounded", "corpora/lists"),
         "self-trained": ("grounded", "corpus"),
@@ -320,6 +283,25 @@ def test_every_arm_differs_by_its_reward_or_its_corpus() -> None:
         "r0": ("r0", "corpus"),
         "length": ("length", "corpus"),
     }
+    several: dict[str, Any] = {"optimisers": ["grpo", "best-of-n"], "best_of_n": {"n": 3}, "seeds": [0, 1, 2]}
+    config = teaching(arms=[*wanted, "random", "gold"], **several)
+    stages = planned(config)
+    runs = {name: stage.settings.config for name, stage in stages.items() if name.startswith("teach-")}
+    assert len(runs) == (2 * len(config.arms) - 2) * len(config.seeds)
+    random = runs["teach-random-2"]
+    assert (random.choose, random.reward) == ("random", runs["teach-narrations-2"].reward)
+    for rounds in ("", "-rounds"):
+        first = runs[f"teach-narrations{rounds}-2"]
+        for name, (verifier, corpus) in wanted.items():
+            run = runs[f"teach-{name}{rounds}-2"]
+            assert (run.reward.verifier, str(run.corpus)) == (verifier, corpus)
+            assert differing(run, first) <= {"reward", "corpus", "plans"}
+    # All choose among the same plans, those of the first arm that is trained so.
+    assert differing(runs["teach-narrations-rounds-2"], random) == {"choose", "plans"}
+    for name, run in runs.items():
+        if name != "teach-narrations-rounds-2" and name.endswith("-2") and isinstance(run, BestOfNConfig):
+            assert run.plans == Path("teach/narrations-rounds-2")
+            assert "teach-narrations-rounds-2" in stages[name].needs
 
 
 SELF_TRAINED = {"arms": ["narrations", "self-trained", "r0"], "rankers": ["self-trained", "wrong"]}
@@ -364,31 +346,14 @@ def test_every_ranker_composes_from_the_samples_of_the_base(data: Path) -> None:
 
 
 def test_a_net_that_learns_from_the_plans_of_the_base_waits_for_it() -> None:
-    plain, sampled = (teaching(**SELF_TRAINED, self_training={"prompts": 24} | more) for more in ({}, {"samples": 2}))
+    plain, sampled = (teaching(**SELF_TRAINED, self_training={"samples": count}) for count in (0, 2))
     stages = planned(sampled)
     assert {*stages["self-train"].needs} == {"corpus", "base"}
     policy = stages["self-train"].settings.policy
     assert (policy.model.model, policy.samples) == ("base/model", 2)
-    other = changed(identities(plain), identities(sampled))
     follow = {name for name in stages if "self-trained" in name}
-    assert other == {"self-train", "report", *follow}
+    assert changed(identities(plain), identities(sampled)) == {"self-train", "report", *follow}
     assert planned(teaching(**SELF_TRAINED, self_training={"samples": 2}, model="m"))["self-train"].needs == ("corpus",)
-
-
-def test_quick_leaves_enough_of_the_corpus_to_train_a_reward_on(data: Path) -> None:
-    trained = load_experiment(FOLDER / "teaching-tasks.toml", quick=True)
-    assert isinstance(trained, TeachingConfig)
-    assert trained.is_self_trained
-    mine = data / "mine.toml"
-    mine.write_text((FOLDER / "teaching-tasks.toml").read_text().replace('"self-trained", ', ""))
-    quick = load_experiment(mine, quick=True)
-    assert isinstance(quick, TeachingConfig)
-    assert not quick.is_self_trained
-    assert isinstance(quick.source, ProceduresSource)
-    assert isinstance(trained.source, ProceduresSource)
-    assert (quick.source.lists, trained.source.lists) == (1, 4)
-    assert trained.self_training.prompts == 40
-    assert (quick.sft_known, trained.sft_known) == ({}, {})
 
 
 @pytest.mark.parametrize("model", ["", "/models/m"])
@@ -433,8 +398,6 @@ def test_video_runs_start_from_the_model_before_them() -> None:
         assert (sft.model, grpo.model) == ("vision/aligned/model", f"sft/{seed}/model")
     fewer = identities(config.model_copy(update={"seeds": (1,)}))
     assert {name for name, own in fewer.items() if own != identities(config)[name]} == {"report"}
-    with pytest.raises(ConfigError, match=r"\[sft\].*'model'"):
-        planned(config.model_copy(update={"sft": {"model": "another"}}))
 
 
 def test_the_packaged_base_takes_the_place_of_a_trained_one(tmp_path: Path) -> None:
@@ -449,24 +412,6 @@ def test_the_packaged_base_takes_the_place_of_a_trained_one(tmp_path: Path) -> N
     assert load_reader(str(tmp_path / "base" / "model")).config.hidden_size == 192
     with pytest.raises(ConfigError, match="--train-base"):
         demo_config("video", train_base=True)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"source": WORLD | {"domains": ["cookery"]}}, "'cookery'.*cooking"),
-        ({"source": FILES, "compared": ["wrong"], "grpo": {"reward": {"verifier": "grounded"}}}, "wrong_narrations"),
-        ({"source": FILES, "packaged_base": True}, "packaged_base"),
-        ({"source": WORLD, "compared_steps": 3}, "compared_steps"),
-    ],
-)
-def test_settings_without_a_use_are_refused(values: dict[str, Any], message: str, tmp_path: Path) -> None:
-    def draw() -> None:
-        stage = planned(experiment(**values), tmp_path)["data"]
-        stage.work(tmp_path, stage.settings, SILENT)
-
-    with pytest.raises((ConfigError, InputError), match=message):
-        draw()
 
 
 def test_a_given_model_takes_the_place_of_the_base(tmp_path: Path) -> None:
@@ -485,7 +430,6 @@ def test_the_identity_is_what_a_stage_reads(data: Path, tmp_path: Path) -> None:
     """Speed, places and the order of calls are not in it; data, seed, noise and settings are."""
     config = experiment(sft={"epochs": 1})
     before = identities(config, data)
-    assert not changed(before, identities(config.model_copy(update={"workers": 9}), data))
     data = Path(shutil.move(data, tmp_path / "another"))
     assert identities(config, data) == before
     with (data / "narrations" / "narrations_timed.jsonl").open("a") as stream:
@@ -577,20 +521,3 @@ def test_a_reward_of_ones_own_trains_and_ranks(own_module: Callable[[str, str], 
     first = identities(ranked)
     own_module("own_studied", source.replace("-len", "-2 * len"))
     assert changed(first, identities(ranked)) == {"rewards-mine", "report"}
-
-
-@pytest.mark.parametrize(
-    ("given", "fact"),
-    [
-        ({"rankers": ["mine"]}, "mine"),
-        ({"rankers": ["validity"]}, "validity"),
-        ({"verifiers": {"mine": {}}}, "mine"),
-        ({"verifiers": {"wrong": {"verifier": "paper"}}}, "wrong"),
-        ({"verifiers": {"Mine/../x": {"verifier": "paper"}}}, "Mine"),
-        ({"verifiers": {"mine": {"verifier": "alien"}}, "rankers": ["mine"]}, "alien"),
-        ({"verifiers": {"mine": {"verifier": "own_nowhere:few"}}, "rankers": ["mine"]}, "own_nowhere"),
-    ],
-)
-def test_a_name_of_no_reward_is_refused(given: dict[str, Any], fact: str) -> None:
-    with pytest.raises((ConfigError, InputError), match=fact):
-        study_of(teaching(**given))

@@ -64,7 +64,6 @@ SMALL: dict[str, Any] = {
     "corpus": CorpusConfig(encoder=EncoderConfig(name="hash:64"), shard_size=16),
     "samples": 4,
     "best_of": 3,
-    "shown": 1,
 }
 METHOD = ExperimentConfig(
     title="a small run",
@@ -273,7 +272,9 @@ def test_the_method_once(method: Path) -> None:
     assert set(score) == {(split, regime) for split in SPLITS for regime in regimes}
     for split in SPLITS:
         assert score[split, BASE] < score[split, "RL"] < score[split, "SFT"] == 1.0
-    assert [(prompt.split, len(prompt.plans)) for prompt in results.prompts] == [(split, 8) for split in SPLITS]
+    assert [(prompt.split, len(prompt.plans)) for prompt in results.prompts] == [
+        (split, 8) for split in SPLITS for _ in range(3)
+    ]
     assert {stage.name: (stage.seconds, stage.detail) for stage in results.stages} == {"GRPO": (12.5, "10 CPU s")}
     assert [(cost.regime, cost.share) for cost in results.costs] == [("RL", 0.25)]
     assert results.provenance.data["verification corpus"].startswith("30 narrations")

@@ -19,6 +19,7 @@ from recipe.errors import ComputeError
 from recipe.evaluation.published import published
 from recipe.planning.planner import prediction_of
 from recipe.planning.prediction_files import read_predictions, write_predictions
+from recipe.rows import from_json
 from recipe.stats import Interval, seeded_interval
 from recipe.types import Example
 from recipe.world.examples import TextNoise
@@ -33,9 +34,11 @@ from recipe_studies.reproduce.tables import Claim, table
 GOALS = ("make tea", "bake bread", "fly a kite", "fix a tyre")
 
 
+GIVEN = {"sentence": "a claim", "source": "somewhere", "first": "rl", "second": "base"}
+
+
 def claim(direction: str, **more: Any) -> Claim:
-    given = {"sentence": "a claim", "source": "somewhere", "first": "rl", "second": "base"}
-    return Claim.model_validate({**given, "direction": direction, **more})
+    return from_json(GIVEN | {"direction": direction} | more, Claim, "a claim")
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,15 @@ REMOVED: Mapping[str, str] = {
     "BestOfNConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
     "ProceduresSource.wrong_narrations": "the wrong corpus is speech of the goals that the base knows; leave it out, "
     "and give known_share",
+    "ProceduresSource.prompt_share": "half of the training videos are prompts, always; leave it out",
+    "Experiment.shown": "the report shows three prompts of each split; leave it out: rows/ holds all plans",
+    "Experiment.workers": "it is an option of the command; leave it out, and give --workers",
+    "SelfTrainingSettings.prompts": "a self-trained reward always learns from 120 pseudo-prompts at most; leave it out",
+    "VideoConfig.controls": "an experiment on video has controls of its own; leave it out",
+    "VideoConfig.vision": "the visual tower is always built alike; leave it out, and give vision_steps for a shorter "
+    "pre-training",
+    "Scale.documents": "a base from nothing always reads 16,000 examples of benchmarks; leave it out",
+    "TeachingConfig.controls": "arms names the controls; leave it out",
     "TeachingConfig.levels": "the learning law is a finished experiment; leave it out",
     **{
         f"TeachingConfig.arms={arm}-steps": "credit for steps gained nothing; name the arm without -steps"

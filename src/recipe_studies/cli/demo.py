@@ -27,7 +27,7 @@ class HistoryForm(StrEnum):
 
 
 Quick = Annotated[bool, typer.Option(help="A fraction of the work, to try it out; the figures mean nothing.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="from the config")]
+Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="2")]
 
 
 @shows
@@ -54,8 +54,8 @@ def demo(
     from recipe_studies.experiments.settings import demo_config
 
     folder = "demo" if history is HistoryForm.text else "video-demo"
-    config = demo_config(history.value, quick=quick, seed=seed, workers=workers, train_base=train_base)
-    return _run(config, output or Path("runs") / folder, None)
+    config = demo_config(history.value, quick=quick, seed=seed, train_base=train_base)
+    return _run(config, output or Path("runs") / folder, None, workers)
 
 
 def _keys() -> dict[str, str]:
@@ -88,10 +88,8 @@ def run(
 
     require_file_of("recipe run", config)
     experiment = load_experiment(config, quick=quick, controls=controls, changes=changes or ())
-    if workers is not None:
-        experiment = experiment.model_copy(update={"workers": workers})
     run_dir = output or Path("runs") / config.stem
-    return _check(experiment, run_dir, data) if dry_run else _run(experiment, run_dir, data)
+    return _check(experiment, run_dir, data) if dry_run else _run(experiment, run_dir, data, workers)
 
 
 def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOutput:
@@ -112,7 +110,7 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Command
     return CommandOutput(value | {"ready": is_ready}, lines, 0 if is_ready else RecipeError.exit_code)
 
 
-def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOutput:
+def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, workers: int | None) -> CommandOutput:
     """Run an experiment; shows its findings, or its table as JSON."""
     from recipe_studies.experiments.settings import require_packages_of
 
@@ -121,7 +119,7 @@ def _run(config: "AnyExperiment", run_dir: Path, data: Path | None) -> CommandOu
     from recipe_studies.experiments.findings import headline
     from recipe_studies.experiments.results import load_results
 
-    run_experiment(config, run_dir, data, console.progress())
+    run_experiment(config, run_dir, data, console.progress(), workers)
     results = load_results(run_dir / "report.json")
     report = f"report: {run_dir / 'report.html'}"
     sentences = [*dict.fromkeys((*headline(results), *results.summary))]

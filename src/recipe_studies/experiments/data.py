@@ -27,7 +27,7 @@ from recipe.world.graph import World
 from recipe.world.load import load_world
 from recipe.world.narrator import NarratorStyle, goal_narrations, narrate
 from recipe.world.validity import plan_key
-from recipe_studies.experiments.settings import FilesSource, ProceduresSource, WorldSource
+from recipe_studies.experiments.settings import PROMPT_SHARE, FilesSource, ProceduresSource, WorldSource
 from recipe_studies.experiments.study import DOCUMENTS, HELD_OUT, KNOWN, NARRATIONS, TEST, TRAIN, VALIDATION
 
 _LOG = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ def split_procedures(folder: Path, settings: DataSettings, progress: Progress) -
     held_out = {row.video_id for row in procedures if row.split != "train"}
     training = [row for row in taught if row.split == "train" and row.video_id not in held_out]
     ranks = {name: rank for rank, name in enumerate(_by_hash({row.video_id for row in training}, seed))}
-    prompted = round(source.prompt_share * len(ranks))
+    prompted = round(PROMPT_SHARE * len(ranks))
     prompt_videos = [row for row in training if ranks[row.video_id] < prompted]
     validated = limit_videos(prompt_videos, source.validation, seed)
     chosen = {(row.source, row.video_id) for row in validated}
@@ -198,7 +198,7 @@ def split_procedures(folder: Path, settings: DataSettings, progress: Progress) -
     for file, examples in parts.items():
         if not examples:
             problem = f"the procedures give no examples for {PurePath(file).stem}"
-            raise InputError.at(root, problem, "give more videos, or change prompt_share, validation or test_split")
+            raise InputError.at(root, problem, "give more videos, or change validation or test_split")
         write_examples(folder / file, [replace(example, split=splits.get(file, example.split)) for example in examples])
     own = {row.source for row in procedures}
     for file, learned in ((DOCUMENTS, known), (KNOWN, [row for row in known if row.source in own])):

@@ -29,7 +29,6 @@ from recipe_studies.experiments.settings import (
 from recipe_studies.experiments.stages import (
     PACKAGED_BASE,
     Labelling,
-    PackagedBase,
     Ranking,
     Sampling,
     SelfTraining,
@@ -71,11 +70,23 @@ from recipe_studies.experiments.study import (
 
 ORDERS: Mapping[str, Literal["shuffled", "mixed"]] = {SHUFFLED: "shuffled", MIXED: "mixed"}
 """Corpora of the same lines in another order."""
+PSEUDO_PROMPTS = 120
+"""Narrations of the corpus that become pseudo-prompts of a self-trained reward, at most; its own test needs 24."""
 INPUT_PATHS = ("root", "files", "narrations", "wrong_narrations", "procedures")
 """Settings of stages that say where inputs lie. What the files hold decides: a run goes on after its data has moved."""
 
 
-def run_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = None, progress: Progress = SILENT) -> Path:
+WORKERS = 2
+"""Stages run side by side, unless the caller says otherwise: of the whole method, two can be for most of the time."""
+
+
+def run_experiment(
+    config: AnyExperiment,
+    run_dir: Path,
+    data: Path | None = None,
+    progress: Progress = SILENT,
+    workers: int | None = None,
+) -> Path:
     """Run what is missing of an experiment and write its report; returns the run folder.
 
     `data` is where the relative paths of a files source start. Raises what the stages raise.
@@ -87,7 +98,7 @@ def run_experiment(config: AnyExperiment, run_dir: Path, data: Path | None = Non
         # Before a corpus is built for nothing.
         load_reader(config.model)
         open_prompt(config.prompt or "plain")
-    run_stages(run_dir, stages, config.workers, progress)
+    run_stages(run_dir, stages, workers or WORKERS, progress)
     return run_dir
 
 
@@ -167,11 +178,11 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
     base = study.arms[0].config
     if isinstance(config, ExperimentConfig) and config.packaged_base:
         packaged = file_sha256(PACKAGED_BASE / "model.safetensors")
-        stages.add("base", unpack_base, PackagedBase(packaged), (BASE,))
+        stages.add("base", unpack_base, {"sha256": packaged}, (BASE,))
     elif base is not None:
         add_training(stages, "base", Training(base))
     if isinstance(config, VideoConfig):
-        add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, seed))
+        add_vision_stages(stages, config.vision_steps, base.hidden_size, seed)
     if isinstance(config, TeachingConfig):
         for folder in (CORPUS, *study.corpora):
             _add_teaching_corpus(stages, config, folder)
@@ -210,9 +221,9 @@ def expand(study: Study, inputs: Inputs) -> list[Stage]:
             is_external = bool(config.model) and arm.config.model == config.model
             add_training(stages, arm.stage, Training(arm.config, arm.exact, arm.permuted, is_external))
         if arm is start and study.self_trained is not None and isinstance(config, TeachingConfig):
-            asked = config.self_training
-            policy = _sampling(config, arm, sampling, asked.samples) if asked.samples else None
-            training = SelfTraining(study.self_trained, asked.prompts, seed, policy)
+            asked = config.self_training.samples
+            policy = _sampling(config, arm, sampling, asked) if asked else None
+            training = SelfTraining(study.self_trained, PSEUDO_PROMPTS, seed, policy)
             needed = [CORPUS, *([] if policy is None or policy.is_external_model else [arm.folder])]
             stages.add("self-train", self_train, training, (SELF_TRAINED,), needed)
     for arm in study.arms:
@@ -265,8 +276,10 @@ def _sampling(config: AnyExperiment, arm: Arm, sampling: SamplingConfig, samples
     )
 
 
-def add_vision_stages(stages: StageList, settings: video.VisionPretraining, folder: str = "") -> None:
-    """The three stages of pre-training that make a video model of the base in `folder`."""
+def add_vision_stages(stages: StageList, steps: int, width: int, seed: int, folder: str = "") -> None:
+    """The stages of pre-training that make a video model of the base in `folder`, `width` wide; the last of `steps`."""
+    first = min(steps, video.SYMBOL_STEPS)
+    settings = video.VisionPretraining(video.VisualTower(first, first, steps), width, seed)
     stages.add("attributes", video.learn_symbols, settings, (ATTRIBUTES,), folder=folder)
     stages.add("words", video.learn_word_embeddings, settings, (WORDS,), (BASE, ATTRIBUTES), folder=folder)
     stages.add("align", video.align, settings, (ALIGNED,), (WORDS, DOCUMENTS), folder=folder)

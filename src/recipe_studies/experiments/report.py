@@ -66,6 +66,8 @@ from recipe_studies.experiments.settings import SELF_TRAINED, AnyExperiment, Vid
 from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, GREEDY, TEST, TRAIN, WORDS, study_of
 from recipe_studies.experiments.video import ACCURACY, draw_clips
 
+SHOWN = 3
+"""Prompts of each split whose plans the report shows; all plans are in `rows/`."""
 STAGES = {
     "data": "draw the data",
     "validation": "draw the data",
@@ -367,7 +369,7 @@ def _shown_plan(regime: str, plan: ScoredPlan, reward: float | None) -> ShownPla
 
 def _shown_prompts(run_dir: Path, measured: Measurement) -> Iterator[ShownPrompt]:
     """Evenly spaced prompts of each split: the reference, and the first plan of each regime's first seed."""
-    study, count = measured.study, measured.study.config.shown
+    study, count = measured.study, SHOWN
     prompts: list[tuple[Example, dict[str, ScoredPlan]]] = []
     for split, examples in measured.prompts.items():
         first: dict[str, dict[str, ScoredPlan]] = {}

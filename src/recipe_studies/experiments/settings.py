@@ -56,17 +56,32 @@ COMPARED: Mapping[str, str] = {
 the same narrations with the lines of each shuffled, so that order is lost; with all lines dealt out anew, so that
 content is. The main reward with the rewards of each prompt's plans permuted, of which nothing can be learned. The main
 reward in best-of-N rounds. SFT on what narrations agree on (`recipe.evaluation.retrieval`)."""
+PROMPT_SHARE = 0.5
+"""Share of the training videos of procedures that are prompts and validation, and no corpus: as many are told as are
+asked for."""
 RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong", "shuffled", "captions")
 """What chooses among samples, beside those of `[verifiers]`: a verifier; R0, which reads no corpus
 (recipe.reward.baselines); or, for the base's samples alone, the grounded reward on another corpus: on one of other
 tasks, on the same one with the lines of each narration shuffled, and with a quarter of annotated lines."""
 
 
-class WorldSource(Settings):
+class Source(Settings):
+    """What every source has: how much of its data is used."""
+
+    quick: ClassVar[Mapping[str, Any]] = {"documents": 5000, "train": 64, "test": 16}
+    """What `--quick` puts in place of the settings' own values (`quick_settings`)."""
+    documents: Positive = 12000
+    """Texts that a base from nothing is trained on: noisy procedures of the world, else training examples."""
+    train: Positive = 400
+    """Training examples of SFT and of runs on a reward."""
+    test: Positive = 100
+    """Test prompts of each split of the world, or of each benchmark."""
+
+
+class WorldSource(Source):
     """Narrations and examples drawn from the embedded world, whose truth is known exactly."""
 
-    quick: ClassVar[Mapping[str, Any]] = {"narrations": 200, "documents": 5000, "train": 64, "test": 16}
-    """What `--quick` puts in place of the settings' own values (`quick_settings`)."""
+    quick: ClassVar[Mapping[str, Any]] = {**Source.quick, "narrations": 200}
     type: Literal["world"] = "world"
     domains: tuple[str, ...] = ()
     """Domains of the world whose goals are used; empty: all. A wrong corpus tells the goals of the others."""
@@ -75,20 +90,13 @@ class WorldSource(Settings):
     clean: Fraction = 0.0
     """How near narrations are to lists of all steps in a valid order: 0 for a narrator's, 1 for lists
     (`recipe.world.narrator.NarratorStyle.cleaner`)."""
-    documents: Positive = 12000
-    """Noisy procedures that the base planner is trained on."""
     exposure: Fraction = 1.0
-    """Share of them that is about the goals that are used; the others are about goals of the other domains."""
-    train: Positive = 400
-    """Training examples."""
-    test: Positive = 100
-    """Test prompts of each kind: held-out cut points, held-out goals."""
+    """Share of `documents` that is about the goals that are used; the others are about goals of the other domains."""
 
 
-class FilesSource(Settings):
+class FilesSource(Source):
     """Narrations and benchmark folders as published, below one folder of data."""
 
-    quick: ClassVar[Mapping[str, Any]] = {"documents": 5000, "train": 64, "test": 16}
     type: Literal["files"]
     narrations: Annotated[tuple[Path, ...], Field(min_length=1)]
     """Narration files or folders of any form that a corpus is built from; the first one that holds a video wins."""
@@ -99,12 +107,6 @@ class FilesSource(Settings):
     procedures: tuple[Path, ...] = ()
     """Own procedures, beside the benchmarks or in their place, as `recipe data procedures` writes them. Where no row of
     a file has the split `test`, a fifth of its videos is tested on."""
-    documents: Positive = 12000
-    """Training examples that the base planner is trained on."""
-    train: Positive = 400
-    """Training examples of SFT and GRPO."""
-    test: Positive = 100
-    """Test prompts of each benchmark."""
 
     @model_validator(mode="after")
     def _has_tasks(self) -> Self:
@@ -153,13 +155,7 @@ class Experiment(StudySettings):
     """Plans sampled for each test prompt and regime."""
     best_of: Annotated[int, Field(ge=2)] = 8
     """Number of the base's first samples that a reward chooses among."""
-    shown: Positive = 3
-    """Prompts of each split whose plans the report shows."""
-    workers: Positive = 2
-    """Stages run side by side."""
     seed: int = 0
-    controls: bool = False
-    """Train the controls beside the regimes, and say which regime does not beat them (docs/studies.md)."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -199,6 +195,8 @@ class ExperimentConfig(Experiment):
     """Further rewards, each with a run of its own that differs from the main one in nothing else."""
     compared_steps: Positive | None = None
     """Steps of GRPO on the further rewards, where they are not those of `[grpo]`."""
+    controls: bool = False
+    """Train the controls beside the regimes, and say which regime does not beat them (docs/studies.md)."""
     packaged_base: bool = False
     """Start from the base that the package holds, which was trained by these settings, and not from a new one."""
     validation: dict[str, Any] = Field(default_factory=dict)
@@ -230,49 +228,34 @@ class ExperimentConfig(Experiment):
 class SelfTrainingSettings(Settings):
     """How the self-trained reward of a study is trained on its corpus (docs/reward.md)."""
 
-    quick: ClassVar[Mapping[str, Any]] = {"prompts": 40}
-    prompts: Annotated[int, Field(ge=24)] = 120
-    """Narrations of the corpus that become pseudo-prompts, at most."""
     samples: Annotated[int, Field(ge=0)] = 0
-    """Plans that the base writes for each of them, to learn from as well; 0: none."""
+    """Plans that the base writes for each pseudo-prompt, to learn from as well; 0: none."""
 
 
-class VisionSettings(Settings):
-    """How the visual tower is built and pre-trained (`recipe_studies.vision.pretraining`)."""
+class SeededExperiment(Experiment):
+    """An experiment that trains with several seeds."""
 
-    quick: ClassVar[Mapping[str, Any]] = {"attribute_steps": 6, "word_steps": 6, "align_steps": 6, "batch": 16}
-    depth: Positive = 3
-    hidden_size: Positive = 128
-    """Of the tower; its feed-forward layers are twice as wide."""
-    batch: Positive = 128
-    """Pairs of frames in a step of the first two stages."""
-    learning_rate: float = 2e-3
-    """Peak rate of the first two stages."""
-    attribute_steps: Positive = 300
-    """Optimiser steps of the first stage: the attributes of single pictures."""
-    word_steps: Positive = 300
-    """Optimiser steps of the second stage: pictures as word embeddings."""
-    align_steps: Positive = 150
-    """Optimiser steps of the third stage: planning from clips of the history."""
-    merger_learning_rate: float = 1e-4
-    """Of the merger while the decoder is aligned: at the decoder's rate it forgets."""
-    bf16: bool = False
-    """Of all stages; at these widths a CPU spends more on casts than it saves."""
-
-
-class VideoConfig(Experiment):
-    """A video planner from nothing, SFT and GRPO with several seeds, and controls with other views of the history."""
-
-    quick: ClassVar[Mapping[str, Any]] = {**Experiment.quick, "samples": 2, "best_of": 2}
-    kind: Literal["video"]
-    source: WorldSource
-    controls: Literal[False] = False
-    model: Literal[""] = ""
-    vision: VisionSettings = VisionSettings()
     sft: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths."""
     seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
-    """Seeds of SFT and GRPO; data, base, vision pre-training and samples have `seed`."""
+    """Seeds of all training after the base; data, base and samples have `seed`."""
+
+
+class VideoConfig(SeededExperiment):
+    """A video planner from nothing, SFT and GRPO with several seeds, and controls with other views of the history."""
+
+    quick: ClassVar[Mapping[str, Any]] = {**Experiment.quick, "samples": 2, "best_of": 2, "vision_steps": 6}
+    kind: Literal["video"]
+    source: WorldSource
+    vision_steps: Positive = 460
+    """Optimiser steps of the last stage of vision pre-training, planning from clips of the history. Each of the two
+    stages before it, pictures as attributes and as words, takes as many, but 300 at most."""
+
+    @model_validator(mode="after")
+    def _trains_its_base(self) -> Self:
+        if self.model:
+            raise ValueError("model: an experiment on video trains its base; leave the key out")
+        return self
 
 
 ArmName = Literal[
@@ -281,14 +264,14 @@ ArmName = Literal[
 """What teaches the tasks that the base has read no annotations of: a reward and corpus, own plans, or annotations."""
 
 
-class ProceduresSource(Settings):
+class ProceduresSource(Source):
     """Annotated procedures that are to be taught, each video in one part: prompts, validation, corpus, or test.
 
     The training videos are cut in two by a hash of their ids: one part gives prompts and validation, what people say in
     the other, or its steps, is the corpus. So no prompt's own video is in the corpus.
     """
 
-    quick: ClassVar[Mapping[str, Any]] = {**FilesSource.quick, "covering": 1, "lists": 1, "validation": 16}
+    quick: ClassVar[Mapping[str, Any]] = {**Source.quick, "covering": 1, "lists": 1, "validation": 16}
     self_trained: ClassVar[Mapping[str, int]] = {"covering": 8, "lists": 4}
     type: Literal["procedures"]
     procedures: tuple[Path, ...] = ()
@@ -304,20 +287,18 @@ class ProceduresSource(Settings):
     knows, which are the wrong corpus; empty: both are step lists."""
     test_split: Literal["test", "val"] = "test"
     """Split of the procedures that is tested on."""
-    prompt_share: Fraction = 0.5
-    """Share of the training videos that are prompts and no corpus."""
     covering: Positive = 32
     """Narrations of each goal in the corpus at most."""
     lists: Positive = 8
     """Step lists of each goal in a corpus of lists at most."""
-    documents: Positive = 12000
-    """Examples that a base from nothing is trained on."""
-    train: Positive = 400
-    """Training prompts."""
     validation: Positive = 100
     """Validation prompts, of other videos."""
     test: Positive = 200
     """Test prompts, a video each."""
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the data, for the identity of a stage."""
+        return {**dict(self), "prompt_share": PROMPT_SHARE}
 
     @model_validator(mode="after")
     def _has_procedures(self) -> Self:
@@ -326,12 +307,11 @@ class ProceduresSource(Settings):
         return self
 
 
-class TeachingConfig(Experiment):
+class TeachingConfig(SeededExperiment):
     """Tasks that the base has read no annotations of, taught by rewards with and without a corpus that covers them."""
 
     kind: Literal["teaching"]
     source: ProceduresSource  # type: ignore[assignment]
-    controls: Literal[True] = True
     arms: tuple[ArmName, ...] = (
         "narrations", "lists", "paper", "wrong", "r0", "length", "random", "gold",
     )  # fmt: skip
@@ -344,15 +324,11 @@ class TeachingConfig(Experiment):
     validation: dict[str, Any] = Field(default_factory=dict)
     """Keys of ValidationSettings but for `examples`: runs on a reward validate on the validation prompts, and keep
     their best step or round; empty: the last one is kept."""
-    seeds: Annotated[tuple[int, ...], Field(min_length=1)] = (0, 1, 2)
-    """Seeds of the arms; data, base and samples have `seed`."""
     rankers: tuple[OwnName, ...] = ("grounded", "paper", "relevance")
     """What chooses among the base's samples without training, and rewards the plans of every run: `paper`,
     `grounded`, `self-trained`, `relevance`, `wrong`, `shuffled`, `captions` or a name in `verifiers`."""
     composed: bool = False
     """Measure also the plans that each of them composes of the base's samples (`recipe.reward.composition`)."""
-    sft: dict[str, Any] = Field(default_factory=dict)
-    """Keys of SFTConfig but for the paths, for the arm `gold`."""
     sft_known: dict[str, Any] = Field(default_factory=dict)
     """Keys of SFTConfig but for the paths: the base, or the given model, is fine-tuned on the goals of
     `source.known_share` first, and all arms start from there. Empty: they start from the base itself."""
@@ -435,10 +411,10 @@ def load_experiment(
         config = parse_config(raw, KINDS[kind], str(path), changes)
     for table, stage in TABLES.items():
         check_table(getattr(config, table, None) or {}, stage, f"{path}: [{table}]")
-    if controls and not isinstance(config, VideoConfig | TeachingConfig):
-        config = config.model_copy(update={"controls": True})
-    elif controls and isinstance(config, VideoConfig):
+    if controls and isinstance(config, VideoConfig):
         raise ConfigError(f"{path}: an experiment on video has controls of its own; leave out --controls.")
+    if controls and isinstance(config, ExperimentConfig):  # the arms of an experiment on teaching name its controls
+        config = config.model_copy(update={"controls": True})
     if not quick:
         return config
     smaller = quick_settings(config)
@@ -470,12 +446,7 @@ def quick_settings(settings: Config) -> Config:
 
 
 def demo_config(
-    history: Literal["text", "video"] = "text",
-    *,
-    quick: bool = False,
-    seed: int = 0,
-    workers: int | None = None,
-    train_base: bool = False,
+    history: Literal["text", "video"] = "text", *, quick: bool = False, seed: int = 0, train_base: bool = False
 ) -> AnyExperiment:
     """The packaged settings of `recipe demo`, whose planner is given the history as text or as drawn video.
 
@@ -492,7 +463,7 @@ def demo_config(
             raise ConfigError("--train-base: with --input video the base is trained always; leave the flag out.")
     elif train_base:
         own["packaged_base"] = False
-    return config.model_copy(update={"seed": seed, "workers": workers or config.workers, **own})
+    return config.model_copy(update={"seed": seed, **own})
 
 
 def require_packages_of(config: Experiment) -> str:

@@ -1,6 +1,6 @@
 """The stages that train, sample and reward: each reads what earlier stages left and leaves its own outputs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,20 +114,15 @@ class PermutedRewards:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class PackagedBase:
-    """The base that the package holds."""
-
-    sha256: str
-    """Of its weights."""
-
-
 PACKAGED_BASE = Path(__file__).with_name("base")
 """A training run's `model/`, its weights in half precision; its card tells how it was made."""
 
 
-def unpack_base(folder: Path, settings: PackagedBase, progress: Progress) -> None:
-    """Put the base of the package where a training run would leave it, its weights in single precision."""
+def unpack_base(folder: Path, settings: Mapping[str, str], progress: Progress) -> None:
+    """Put the base of the package where a training run would leave it, its weights in single precision.
+
+    Of the settings, the hash of the packaged weights, only the identity of the stage takes note.
+    """
     from safetensors.torch import load, save_file
 
     with progress.task("unpacking the base"), atomic_path(folder / BASE) as partial:

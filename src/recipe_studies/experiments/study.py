@@ -491,7 +491,7 @@ def _video(config: VideoConfig) -> Study:
         seeds=config.seeds,
         seed_contrasts=(Contrast(video, other), Contrast(after, GRPO_REGIMES["other"])),
         shown=(video, other, text, after),
-        settings={"vision pre-training": config.vision.model_dump(), "SFT": config.sft},
+        settings={"vision pre-training": {"steps": config.vision_steps}, "SFT": config.sft},
     )
 
 

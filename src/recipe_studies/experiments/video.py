@@ -13,7 +13,6 @@ from recipe.progress import Progress
 from recipe.types import Example, Frames
 from recipe.world.graph import World
 from recipe.world.load import load_world
-from recipe_studies.experiments.settings import VisionSettings
 from recipe_studies.experiments.study import ALIGNED, ATTRIBUTES, BASE, DOCUMENTS, WORDS, View
 
 if TYPE_CHECKING:
@@ -25,6 +24,8 @@ TEST_SEED = 1 << 20
 """Seed of the drawings that are tested on; no training run has it."""
 ACCURACY = "recognition.json"
 """File beside a pre-trained tower: share of held-out pictures that it recognises whole, by style of drawing."""
+SYMBOL_STEPS = 300
+"""Steps of each of the first two stages at most, as the figures of the video demo were made with."""
 COLUMNS = 12
 """Frames of a clip that the report's picture shows, at most."""
 _ALIGN_BATCH, _ALIGN_RATE = 16, 1e-3
@@ -34,20 +35,42 @@ _TEXT_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class VisionPretraining:
-    """A stage of pre-training for a language model `width` wide."""
+class VisualTower:
+    """How the visual tower is built and pre-trained (`recipe_studies.vision.pretraining`)."""
 
-    vision: VisionSettings
-    width: int
-    seed: int
+    attribute_steps: int
+    """Optimiser steps of the first stage: the attributes of single pictures."""
+    word_steps: int
+    """Optimiser steps of the second stage: pictures as word embeddings."""
+    align_steps: int
+    """Optimiser steps of the third stage: planning from clips of the history."""
+    # The sizes of `VisionShape`; the figures of docs/results are of this tower.
+    depth: int = 3
+    hidden_size: int = 128
+    batch: int = 128
+    """Pairs of frames in a step of the first two stages."""
+    learning_rate: float = 2e-3
+    """Peak rate of the first two stages."""
+    merger_learning_rate: float = 1e-4
+    """Of the merger while the decoder is aligned: at the decoder's rate it forgets."""
+    bf16: bool = False
+    """At these widths a CPU spends more on casts than it saves."""
 
     @property
     def shape(self) -> "VisionShape":
-        """The shape of the visual tower."""
+        """Its shape; the feed-forward layers are twice as wide."""
         from recipe_studies.vision.video_model import VisionShape
 
-        size = self.vision.hidden_size
-        return VisionShape(depth=self.vision.depth, hidden_size=size, intermediate_size=2 * size)
+        return VisionShape(self.depth, self.hidden_size, intermediate_size=2 * self.hidden_size)
+
+
+@dataclass(frozen=True, slots=True)
+class VisionPretraining:
+    """A stage of pre-training for a language model `width` wide."""
+
+    vision: VisualTower
+    width: int
+    seed: int
 
 
 def learn_symbols(folder: Path, settings: VisionPretraining, progress: Progress) -> None:
@@ -57,7 +80,7 @@ def learn_symbols(folder: Path, settings: VisionPretraining, progress: Progress)
 
     vision = settings.vision
     with progress.task("learning symbols", vision.attribute_steps) as advance:
-        tower = new_tower(settings.shape, settings.width, settings.seed)
+        tower = new_tower(vision.shape, settings.width, settings.seed)
         painter = Painter(load_world())
         heads, _ = train_attributes(
             tower,
@@ -90,7 +113,8 @@ def learn_word_embeddings(folder: Path, settings: VisionPretraining, progress: P
 
     vision, world = settings.vision, load_world()
     with progress.task("learning words", vision.word_steps) as advance:
-        checkpoint = build_video_model(load_checkpoint(str(folder / BASE / "model")), settings.shape, settings.seed)
+        base = load_checkpoint(str(folder / BASE / "model"))
+        checkpoint = build_video_model(base, vision.shape, settings.seed)
         tower_of(checkpoint).load(folder / ATTRIBUTES)
         painter = Painter(world)
         assert checkpoint.video is not None

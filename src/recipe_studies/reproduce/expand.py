@@ -34,7 +34,7 @@ from recipe.errors import InputError, listed
 from recipe.perception.videos import VideoFolder
 from recipe.planning.vidassist.trace import manifest_of, trace_of
 from recipe.world.examples import TextNoise
-from recipe_studies.experiments import data, video
+from recipe_studies.experiments import data
 from recipe_studies.experiments.expand import INPUT_PATHS, add_training, add_vision_stages, benchmarks_content
 from recipe_studies.experiments.models import EndpointModel
 from recipe_studies.experiments.schedule import Stage, StageList
@@ -106,6 +106,8 @@ VIDEO_BENCHMARKS = ("crosstask", "niv")
 FLOORS, VPA_SAMPLES = "vpa-floors", "vpa-samples"
 DATA_STAGES = ("data", "supervision", "prompts")
 """What decides which examples there are, before anything is trained."""
+DOCUMENTS_OF_BASE, QUICK_DOCUMENTS = 16_000, 1_500
+"""Examples of benchmarks that a base from nothing is trained on; as many as the tiny scale reads of the world."""
 UNLIMITED = 10**9
 
 
@@ -372,7 +374,7 @@ def _add_cut_data(
         type="files",
         narrations=narrations or (Path("none"),),
         benchmarks=benchmarks,
-        documents=scale.documents,
+        documents=QUICK_DOCUMENTS if study.quick else DOCUMENTS_OF_BASE,
         train=scale.train or UNLIMITED,
         test=scale.test or UNLIMITED,
     )
@@ -436,7 +438,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     base = base_config(config)
     assert base is not None
     add_training(stages, "base", Training(base), VIDEO)
-    add_vision_stages(stages, video.VisionPretraining(config.vision, base.hidden_size, 0), VIDEO)
+    add_vision_stages(stages, config.vision_steps, base.hidden_size, 0, VIDEO)
     corpus = data.FilesCorpus(config.corpus, CORPUS, (Path(NARRATIONS),))
     stages.add("corpus", data.build_files_corpus, corpus, (CORPUS,), (NARRATIONS,), folder=VIDEO)
     # The settings are the demo's; the reward is the paper's, as in its table.

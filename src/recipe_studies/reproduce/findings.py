@@ -274,7 +274,7 @@ def _claims(made: ScaleRuns, paper: PaperTable, measured: Sequence[str]) -> Iter
         for name in measured if claim.second == FRONTIER else ():
             if name not in paper.regimes:
                 sentence = claim.sentence.replace(FRONTIER, name)
-                yield claim.model_copy(update={"first": name, "second": name, "sentence": sentence})
+                yield replace(claim, first=name, second=name, sentence=sentence)
 
 
 HISTORY, JUDGED_HISTORY, DIVERSITY_HISTORY = "history", "judge's history", "diversity judge's history"

@@ -96,7 +96,6 @@ class Scale(StudySettings):
 
     quick: ClassVar[Mapping[str, Any]] = {
         "world": {"narrations": 200, "documents": 1500, "train": 48, "test": 12},
-        "documents": 1500,
         "train": 48,
         "test": 12,
         "base": {"steps": 60},
@@ -109,8 +108,6 @@ class Scale(StudySettings):
     """Of the Video configuration; empty: none, or at the tiny scale one that is built and pre-trained."""
     world: dict[str, int] = Field(default_factory=dict)
     """Keys of WorldSource that differ from its defaults, with `data = world`."""
-    documents: Positive = 16000
-    """Examples of benchmarks that a base from nothing is trained on."""
     train: Positive | None = None
     """Training examples of benchmarks; left out: all."""
     test: Positive | None = None

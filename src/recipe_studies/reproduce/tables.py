@@ -5,16 +5,16 @@ interval of the measured difference whether it holds here, does not, or cannot b
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from typing import Literal
 
-from pydantic import Field
-
-from recipe.config import Settings, parse_config, read_config
+from recipe.config import read_config
 from recipe.config.planning import Method, Proposers
 from recipe.config.removed import removed_option
 from recipe.errors import ConfigError
 from recipe.evaluation.published import published
+from recipe.rows import from_json
 from recipe_studies.reproduce.study import regime
 
 HistoryKind = Literal["annotated", "perceived"]
@@ -40,7 +40,8 @@ _VIDASSIST: dict[Proposers, str] = {
 _BASELINES: dict[Method, str] = {"llm": "LLM baseline", "agent": "LLM agent baseline"}
 
 
-class PaperRow(Settings):
+@dataclass(frozen=True, slots=True)
+class PaperRow:
     """A regime's row, and where the paper prints its figures."""
 
     regime: str
@@ -76,7 +77,8 @@ class PaperRow(Settings):
         return f"{title}, oracle" if self.history == "annotated" else title
 
 
-class Claim(Settings):
+@dataclass(frozen=True, slots=True)
+class Claim:
     """What the paper says of two regimes, or of two rows of next actions by their names."""
 
     sentence: str
@@ -105,7 +107,8 @@ class Claim(Settings):
         return self.margin.get(column, 0.0) if isinstance(self.margin, dict) else self.margin
 
 
-class PaperTable(Settings):
+@dataclass(frozen=True, slots=True)
+class PaperTable:
     """One table or figure of the paper that `recipe reproduce` makes."""
 
     name: str
@@ -116,7 +119,7 @@ class PaperTable(Settings):
     claims: tuple[Claim, ...] = ()
     per_dataset: bool = False
     """Whether each dataset has a column, beside the macro averages."""
-    controls: dict[str, str] = Field(default_factory=dict)
+    controls: dict[str, str] = field(default_factory=dict)
     """Plans without a model, by their names here, and the rows of the published table that they are."""
 
     @property
@@ -137,7 +140,7 @@ class PaperTable(Settings):
 
 
 with as_file(files("recipe_studies.reproduce") / "paper_tables.toml") as _path:
-    TABLES = tuple(parse_config(row, PaperTable, str(_path)) for row in read_config(_path)["tables"])
+    TABLES = tuple(from_json(row, PaperTable, str(_path)) for row in read_config(_path)["tables"])
 
 
 def weak(kind: str, percent: int) -> str:
