@@ -1,31 +1,28 @@
 """The stage that trains a reward on a run's own corpus, and the rewards of the run that use it."""
 
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.models.endpoint_server import Reply, completion, serving
 
 pytest.importorskip("torch")
 
 from recipe.artifacts import read_json
-from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, ModelConfig, RewardConfig, SamplingConfig
+from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig, SamplingConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.store import Corpus
 from recipe.data.examples import write_examples
 from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT
-from recipe.prompting import PLAIN
 from recipe.reward import self_trained as nets
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
-from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe.world.narrator import step_lists
-from recipe_studies.experiments import stages as module
+from recipe_studies.experiments.models import EndpointModel
 from recipe_studies.experiments.stages import Ranking, Sampling, SelfTraining, placed_reward, rank, self_train
 from recipe_studies.experiments.study import CORPUS, TEST, PlanSet
 
@@ -33,7 +30,6 @@ GROUNDED = GroundedConfig(pool_size=20, background_size=20, candidates=30)
 VERIFIER = RewardConfig(verifier="grounded", grounded=GROUNDED)
 NET = {"self_trained": "self-trained", "self_trained_anyway": True}
 OWN = VERIFIER.model_copy(update={"grounded": GROUNDED.model_copy(update=NET)})
-POLICY = Sampling(ModelConfig(model="base/model"), False, (), SamplingConfig(), 2)
 
 
 @pytest.fixture(scope="module")
@@ -45,37 +41,25 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def planner(*_: Any) -> SimpleNamespace:
-    """Writes the true continuation, and it backwards."""
-
-    def predict(examples: list[Example], samples: int, _: Any) -> list[Prediction]:
-        return [
-            Prediction(one.example_id, one.continuation[:: 1 - 2 * sample], sample)
-            for one in examples
-            for sample in range(samples)
-        ]
-
-    return SimpleNamespace(predict=predict)
+def answer(body: dict[str, Any], count: int) -> Reply:
+    return completion(f"1. wait {count} times\n2. stop")
 
 
-@pytest.mark.parametrize("policy", [None, POLICY])
+@pytest.mark.parametrize("sampled", [False, True])
 def test_the_stage_leaves_a_net_that_the_rewards_of_the_run_find_wherever_it_lies(
-    policy: Sampling | None, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sampled: bool, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @contextmanager
-    def opened(*_: Any, **__: Any) -> Any:
-        yield SimpleNamespace(prompt=PLAIN)
-
     monkeypatch.setattr(nets, "STEPS", 60)
-    monkeypatch.setattr(module, "Planner", planner)
-    monkeypatch.setattr(module, "open_stage_model", opened)
     made = tmp_path / "run"
     made.mkdir()
     (made / CORPUS).symlink_to(run / CORPUS)
-    self_train(made, SelfTraining(VERIFIER, 32, 0, policy), SILENT)
+    with serving(answer) as server:
+        model = EndpointModel(model="m", endpoint=server.url)
+        policy = Sampling(model, True, (), SamplingConfig(), 2) if sampled else None
+        self_train(made, SelfTraining(VERIFIER, 32, 0, policy), SILENT)
     counts = read_json(made / "self-trained" / CARD)["counts"]
     assert counts["prompts"] >= 24
-    assert (counts["samples"] > 0) == (policy is not None)
+    assert (counts["samples"] > 0) == sampled
     assert sorted(path.name for path in made.iterdir()) == [CORPUS, "self-trained"]
 
     moved = made.rename(tmp_path / "moved")

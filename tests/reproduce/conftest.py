@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from recipe.artifacts import fingerprint, read_json, read_jsonl, to_json, write_json
 from recipe.rows import from_json
 from recipe_studies.experiments.results import Provenance
+from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.expand import ScaleRuns, expand, restrict
 from recipe_studies.reproduce.page import RESULTS, ScaleResults, StudyResults, rerender
 from recipe_studies.reproduce.study import PaperStudy
@@ -20,6 +22,26 @@ COUNT = 10
 """Videos of each benchmark and split."""
 CRITERIA = ("logical_progression", "temporal_alignment", "spatial_grounding", "continuation", "clarity",
             "semantic_alignment")  # fmt: skip
+
+
+MICRO = [
+    word
+    for change in (
+        *("world.narrations=40", "world.documents=120", "world.train=12", "world.test=4", "samples=1"),
+        *("corpus.encoder.name=hash:64", "sampling.max_tokens=24", "sampling.batch_size=64"),
+        *("base.steps=6", "base.hidden_size=32", "base.layers=1", "base.bf16=false"),
+        *("sft.epochs=1", "sft.bf16=false", "sft.metrics=[]", "grpo.bf16=false", "grpo.metrics=[]"),
+        *("grpo.steps=1", "grpo.prompts_per_step=2", "grpo.max_completion_tokens=16"),
+    )
+    for word in ("--set", change)
+]
+"""Options of `recipe reproduce --scale tiny` that leave a few thousand parameters and a few steps."""
+
+
+@pytest.fixture
+def lettered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`letters` in place of the encoder of all measures."""
+    monkeypatch.setattr(measures, "embed", lambda: letters)
 
 
 def rows(path: Path) -> list[dict[str, Any]]:

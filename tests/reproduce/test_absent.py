@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
 from tests.reproduce import conftest
-from tests.reproduce.conftest import COUNT, CRITERIA, STEPS, benchmarks, identities, read_results, rows
-from tests.reproduce.test_run import SCALE
+from tests.reproduce.conftest import COUNT, CRITERIA, MICRO, STEPS, benchmarks, identities, read_results, rows
 from typer.testing import CliRunner
 
 from recipe.artifacts import read_json
@@ -22,7 +21,6 @@ from recipe.errors import InputError
 from recipe.progress import SILENT
 from recipe.types import Example
 from recipe_studies.experiments.study import TEST, TRAIN
-from recipe_studies.reproduce import study as studies
 from recipe_studies.reproduce.data import (
     ANNOTATED,
     LEFT_OUT,
@@ -195,16 +193,8 @@ def test_what_comes_back_is_used_and_repeats_no_training_that_it_does_not_touch(
 
 
 @pytest.mark.thorough
-def test_a_study_with_absent_files_ends_and_says_how_many(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_with_absent_files_ends_and_says_how_many(root: Path, tmp_path: Path) -> None:
     pytest.importorskip("trl")
-    configs = tmp_path / "configs"
-    (configs / "scales").mkdir(parents=True)
-    (configs / "regimes").symlink_to(studies.configs() / "regimes")
-    (configs / "scales" / "micro.toml").write_text(SCALE)
-    monkeypatch.setattr(studies, "configs", lambda: configs)
-    studies.scale.cache_clear()
     whole = (root / "histories.jsonl").read_text().splitlines(keepends=True)
     kept = random.Random(1).sample(whole, round(0.8 * len(whole)))
     (root / "histories.jsonl").write_text("".join(kept))
@@ -217,14 +207,14 @@ def test_a_study_with_absent_files_ends_and_says_how_many(
         return completion(json.dumps(dict.fromkeys(CRITERIA, 3)) if judged else "1. pour tea")
 
     with serving(answer) as server:
-        wanted = f"reproduce frontier --regime base --data {root} --scale micro --seeds 1 --workers 1".split()
+        wanted = f"reproduce frontier --regime base --data {root} --scale tiny --seeds 1 --workers 1".split()
         roles = "".join(f'[{name}]\nmodel = "m"\nendpoint = "{server.url}"\n' for name in ("judge", "frontier.asked"))
         (tmp_path / "models.toml").write_text(roles)
-        wanted += ["--output", str(tmp_path / "run"), "--models", str(tmp_path / "models.toml"), "--json"]
+        wanted += [*MICRO, "--output", str(tmp_path / "run"), "--models", str(tmp_path / "models.toml"), "--json"]
         strict = CliRunner().invoke(app, [*wanted, "--strict"])
         assert strict.exit_code == 1
         assert isinstance(strict.exception, InputError) or "absent.json" in strict.output
-        run = tmp_path / "run" / "micro"
+        run = tmp_path / "run" / "tiny"
         assert not (run / "base").exists()
         assert CliRunner().invoke(app, wanted, catch_exceptions=False).exit_code == 0
     left = {row["example_id"] for row in read_json(run / LEFT_OUT["test"])["left_out"]}

@@ -16,7 +16,6 @@ from recipe.artifacts import read_jsonl, write_jsonl
 from recipe.cli import app
 from recipe.data.examples import write_examples
 from recipe.errors import ComputeError
-from recipe.evaluation.published import published
 from recipe.planning.planner import prediction_of
 from recipe.planning.prediction_files import read_predictions, write_predictions
 from recipe.rows import from_json
@@ -159,21 +158,6 @@ def test_a_claim_of_two_splits_is_the_difference_of_their_means() -> None:
     both = seeds.finding(table("main"), same, "in-domain", outside).difference  # a model without seeds beside one with
     assert both is not None
     assert both.mean == pytest.approx(0.5)
-
-
-def test_margins_are_the_papers_own_differences() -> None:
-    """RL with weak examples alone is .6 below in-domain and 3.4 zero-shot at 3B; the paper's own figures hold."""
-    weak, printed = table("weak"), published("weak_scale")
-    flat = [one for one in weak.claims if one.direction == "like"]
-    assert [one.first for one in flat] == ["rl-weak-25", "rl-weak-50", "rl-weak-75", "rl-weak-100"]
-    for split in ("in-domain", "zero-shot"):
-        ours, theirs = (printed.value("Qwen2.5-3B", f"RECIPE-RL, {share}% weak", split) for share in (0, 100))
-        assert ours is not None
-        assert theirs is not None
-        assert [one.margin_in(split) for one in flat] == pytest.approx([ours - theirs] * 4)
-    values = Values(("p", "q"), ("d", "d"), GOALS[:2], {"rl-weak-25": np.ones((1, 2)), "rl-weak-0": np.zeros((1, 2))})
-    margins = {split: values.finding(weak, flat[0], split).margin for split in ("in-domain", "zero-shot")}
-    assert margins == {"in-domain": 0.6, "zero-shot": 3.4}
 
 
 def test_claims_are_of_their_scale_and_of_each_frontier_model(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
-from tests.reproduce.conftest import CRITERIA, letters, rows
+from tests.reproduce.conftest import CRITERIA, rows
 
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
@@ -20,7 +20,6 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_studies.experiments.stages import Sampling, sample
 from recipe_studies.experiments.study import TRAIN, PlanSet
-from recipe_studies.reproduce import measures
 from recipe_studies.reproduce.data import PROMPTS
 from recipe_studies.reproduce.measures import (
     CONTROLS,
@@ -60,8 +59,8 @@ def test_truth_is_valid_and_nothing_is_not(tmp_path: Path, examples: list[Exampl
     assert [row["accuracy"] for row in found] == [100.0, 0.0] * 4  # the third sample is not asked for
 
 
-def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "embed", lambda: letters)
+@pytest.mark.usefixtures("lettered")
+def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example]) -> None:
     plans(tmp_path, examples, samples=2)
     score(tmp_path, Scoring("plans.jsonl", "scores.jsonl", 2, False, None), SILENT)
     found = rows(tmp_path / "scores.jsonl")
@@ -71,11 +70,9 @@ def test_the_proxy_judges_benchmarks(tmp_path: Path, examples: list[Example], mo
     assert {row["diversity"] for row in rows(tmp_path / "diversity.jsonl")} <= {0.0, 0.25}  # nothing is of no use
 
 
-def test_controls_are_judged_as_plans_are(
-    tmp_path: Path, examples: list[Example], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("lettered")
+def test_controls_are_judged_as_plans_are(tmp_path: Path, examples: list[Example]) -> None:
     """Labels of a goal come from training videos too; a goal without other videos has none."""
-    monkeypatch.setattr(measures, "embed", lambda: letters)
     first = examples[0]
     write_examples(tmp_path / TRAIN, [replace(first, example_id="more", video_id="another", split="train")])
     score_controls(tmp_path, None, SILENT)

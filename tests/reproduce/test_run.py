@@ -5,42 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.reproduce.conftest import MICRO
 from typer.testing import CliRunner
 
 from recipe.artifacts import read_jsonl
 from recipe.cli import app
 from recipe.data.examples import read_examples
 from recipe_studies.experiments.schedule import RECORDS
-from recipe_studies.reproduce import study as studies
 
 pytest.importorskip("trl")
 
-SCALE = """
-title = "a few thousand parameters"
-world = { narrations = 40, documents = 120, train = 12, test = 4 }
-corpus = { encoder = { name = "hash:64" } }
-sampling = { max_tokens = 24, batch_size = 64 }
-base = { steps = 6, hidden_size = 32, layers = 1, bf16 = false }
-sft = { epochs = 1, bf16 = false, metrics = [] }
-grpo = { steps = 1, prompts_per_step = 2, max_completion_tokens = 16, bf16 = false, metrics = [] }
-cost = { source = "a test", sft_step_seconds = 1, grpo_step_seconds = 1, plan_seconds = 1, memory_gb = 1, model_gb = 1 }
-"""
-
-
-@pytest.fixture
-def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A scale of its own beside the project's regimes."""
-    folder = tmp_path / "configs"
-    (folder / "scales").mkdir(parents=True)
-    (folder / "regimes").symlink_to(studies.configs() / "regimes")
-    (folder / "scales" / "micro.toml").write_text(SCALE)
-    monkeypatch.setattr(studies, "configs", lambda: folder)
-    studies.scale.cache_clear()
-    return folder
-
 
 def call(tmp_path: Path, *options: str, tables: Sequence[str] = ("main", "regimes")) -> list[dict[str, object]]:
-    wanted = ["reproduce", *tables, "--scale", "micro", "--output", str(tmp_path / "run"), "--json"]
+    wanted = ["reproduce", *tables, "--scale", "tiny", *MICRO, "--output", str(tmp_path / "run"), "--json"]
     for name in ("base", "sft-ht100m", "rl"):
         wanted += ["--regime", name]
     result = CliRunner().invoke(app, [*wanted, "--seeds", "1", "--workers", "1", *options], catch_exceptions=False)
@@ -49,12 +26,12 @@ def call(tmp_path: Path, *options: str, tables: Sequence[str] = ("main", "regime
 
 
 @pytest.mark.thorough
-def test_a_study_end_to_end(tmp_path: Path, configs: Path) -> None:
+def test_a_study_end_to_end(tmp_path: Path) -> None:
     [cost] = call(tmp_path, "--dry-run")
     assert (cost["training_runs"], cost["done"]) == (3, 0)
     assert not (tmp_path / "run").exists()
     findings = call(tmp_path)
-    run = tmp_path / "run" / "micro"
+    run = tmp_path / "run" / "tiny"
     assert {one["table"] for one in findings} == {"main", "regimes"}
     assert {one["verdict"] for one in findings} <= {"holds", "does not hold", "cannot tell", "not measured"}
     prompts = read_examples(run / "data" / "prompts.jsonl")
