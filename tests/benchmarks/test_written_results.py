@@ -1,6 +1,7 @@
 """A benchmark's result is what docs/results.py reads, no script writes over another's, and README's are of these."""
 
 import importlib
+import importlib.util
 import json
 import re
 import shutil
@@ -19,9 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def common(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+def common() -> ModuleType:
     return importlib.import_module("common")
 
 
@@ -32,13 +31,15 @@ def written(common: ModuleType, target: Path, **more: object) -> None:
     )
 
 
-def test_a_result_is_a_section_of_a_page(common: ModuleType, tmp_path: Path, called_with: Callable[..., None]) -> None:
+def test_a_result_is_a_section_of_a_page(
+    common: ModuleType, results: ModuleType, tmp_path: Path, called_with: Callable[..., None]
+) -> None:
     folder, target = tmp_path / "corpus", tmp_path / "deep" / "result.json"
     called_with("benchmarks/calls.py", folder, "--rounds", 3, "--json", target)
     written(common, target, device="a GPU")
     result = json.loads(target.read_text())
     assert result["values"]["theirs"] == {"ms": None, "calls": 12_345}
-    lines = importlib.import_module("results").section(result | {"file": target.name})
+    lines = results.section(result | {"file": target.name})
     assert "| ours | 1.25 | 0.500 (0.250 to 0.750) | - |" in lines
     assert "| theirs | - | - | 12,345 |" in lines
     assert result["machine"].startswith("a GPU; ")
@@ -60,12 +61,18 @@ def test_each_script_has_a_result_of_its_own() -> None:
 
 
 @pytest.fixture
-def results(common: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """docs/results.py on copies of README.md and the pages."""
-    module = importlib.import_module("results")
-    monkeypatch.setattr(module, "README", Path(shutil.copy(module.README, tmp_path)))
-    monkeypatch.setattr(module, "TARGET", Path(shutil.copytree(module.TARGET, tmp_path / "results")))
-    monkeypatch.setattr(module, "BY_HAND", module.TARGET / "index.md")
+def results(tmp_path: Path) -> ModuleType:
+    """docs/results.py in a copy of what it reads and writes."""
+    copy = tmp_path / "copy"
+    for folder in ("benchmarks/results", "docs/results", "docs/images"):
+        shutil.copytree(ROOT / folder, copy / folder)
+    for file in ("README.md", "docs/results.py"):
+        shutil.copy(ROOT / file, copy / file)
+    spec = importlib.util.spec_from_file_location("copied_results", copy / "docs" / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -98,9 +105,9 @@ def test_a_figure_of_a_template_names_its_source(results: ModuleType, line: str,
             results.result_lines(changed)
 
 
-def test_a_picture_of_other_values_is_told(results: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    swapped = dict(zip(results.PICTURES, reversed(results.PICTURES.values()), strict=True))
-    monkeypatch.setattr(results, "PICTURES", swapped)
+def test_a_picture_of_other_values_is_told(results: ModuleType) -> None:
+    first, second = (results.ROOT / picture for picture in results.PICTURES.values())
+    first.write_bytes(second.read_bytes())
     with pytest.raises(ValueError, match=r"\.svg"):
         results.main(check=True)
 
@@ -116,15 +123,14 @@ def test_an_index_written_by_hand_stays_and_other_pages_do_not(results: ModuleTy
     assert not (results.TARGET / "gone.md").exists()
 
 
-def test_a_page_begins_with_its_verdict_and_leaves_out_what_is_kept_for_the_record(
-    results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_begins_with_its_verdict_and_leaves_out_what_is_kept_for_the_record(results: ModuleType) -> None:
     assert {results.TARGET / f"{name}.md" for name in results.verdicts()} <= results.pages().keys()
-    monkeypatch.setattr(results, "SOURCE", tmp_path)
-    (tmp_path / "verdicts.toml").write_text('calls = "Ours is fast."\n')
+    for file in results.SOURCE.glob("*.json"):
+        file.unlink()
+    (results.SOURCE / "verdicts.toml").write_text('calls = "Ours is fast."\n')
     for name, machine, body in (("a", "two cores", ["Once."]), ("b", "two cores", ["Twice."]), ("c", "a GPU", [])):
         found = {"title": name, "command": "", "commit": "abc", "machine": machine, "guide": "g.md", "body": body}
-        (tmp_path / f"calls-{name}.json").write_text(json.dumps(found))
+        (results.SOURCE / f"calls-{name}.json").write_text(json.dumps(found))
     [text] = results.pages().values()
     assert [line for line in text.splitlines() if line][1] == "Ours is fast."
     assert [line for line in text.splitlines() if line.startswith("## ")] == ["## a", "## b"]

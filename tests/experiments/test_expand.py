@@ -12,8 +12,10 @@ pytest.importorskip("torch")
 pytest.importorskip("matplotlib")
 
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 from recipe.artifacts import fingerprint, write_json
+from recipe.cli import app
 from recipe.config import BestOfNConfig, GRPOConfig, Settings, SFTConfig, load_config, parse_config
 from recipe.errors import ConfigError, InputError, MissingExtra
 from recipe.functions import pinned
@@ -22,7 +24,6 @@ from recipe.progress import SILENT
 from recipe_apps.board.settings import BoardSettings
 from recipe_studies.experiments import settings as module
 from recipe_studies.experiments.expand import Inputs, expand, read_inputs, run_experiment
-from recipe_studies.experiments.preflight import check_experiment
 from recipe_studies.experiments.schedule import RECORDS, Stage
 from recipe_studies.experiments.settings import (
     AnyExperiment,
@@ -485,30 +486,34 @@ def test_packages_are_asked_for_before_the_run(
         module.require_packages_of(experiment(**change))
 
 
+def checked(config: Path, run: Path, *options: str) -> tuple[int, Any]:
+    """What `recipe run --dry-run` says of an experiment whose encoder needs no package."""
+    words = ["run", str(config), "--dry-run", "--json", "--output", str(run), *options]
+    result = CliRunner().invoke(app, [*words, "--set", "corpus.encoder.name=hash:64"])
+    return result.exit_code, json.loads(result.stdout)
+
+
 def test_a_check_names_every_missing_input(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").touch()
-    encoder = {"corpus": {"encoder": {"name": "hash:64"}}}
-    config = experiment(source=FILES | {"narrations": ["a.jsonl", "b.jsonl"]}, **encoder)
-    findings, stages = check_experiment(config, tmp_path / "run", tmp_path)
-    missing = [one.sentence for one in findings if one.state == "missing"]
+    files = ["--data", str(tmp_path), "--set", 'source.narrations=["a.jsonl", "b.jsonl"]']
+    code, said = checked(FOLDER / "narrations.toml", tmp_path / "run", *files)
+    missing = [finding["sentence"] for finding in said["findings"] if finding["state"] == "missing"]
     assert [subject in line for subject, line in zip(("b.jsonl", "coin", "crosstask", "run"), missing, strict=True)]
-    assert stages == {}
+    assert (code, said["ready"], said["stages"]) == (1, False, [])
 
 
 def test_in_a_check_stages_that_are_done_are_marked(tmp_path: Path) -> None:
-    small = {"base": {"hidden_size": 32, "layers": 2, "head_size": 16, "vocabulary": 512}}
-    config = experiment(source=WORLD, corpus={"encoder": {"name": "hash:64"}}, **small)
-    findings, whole = check_experiment(config, tmp_path / "run")
-    assert all(one.state != "missing" for one in findings)
-    assert not (tmp_path / "run").exists()
-    record = {"identity": planned(config)["base"].identity, "done": True, "seconds": 1.0}
-    write_json(tmp_path / "run" / RECORDS / "base.json", record)
-    (tmp_path / "run" / "base").mkdir()
-    _, rest = check_experiment(config, tmp_path / "run")
-    assert [name for name, done in rest.items() if done] == ["base"]
-    assert [*rest] == [*whole]
+    config, run = FOLDER / "controls.toml", tmp_path / "run"
+    code, whole = checked(config, run)
+    assert (code, whole["ready"]) == (0, True)
+    assert not run.exists()
+    identity = planned(load_experiment(config, changes=["corpus.encoder.name=hash:64"]))["base"].identity
+    write_json(run / RECORDS / "base.json", {"identity": identity, "done": True, "seconds": 1.0})
+    (run / "base").mkdir()
+    _, rest = checked(config, run)
+    assert rest["stages"] == [stage | {"done": stage["name"] == "base"} for stage in whole["stages"]]
 
 
 def test_a_reward_of_ones_own_trains_and_ranks(own_module: Callable[[str, str], str]) -> None:

@@ -151,13 +151,12 @@ def test_text_and_video_are_tested_on_the_same_examples_and_train_on_all_that_is
         require_all_files(run)
 
 
-def test_a_whole_folder_leaves_nothing_out(root: Path, tmp_path: Path) -> None:
+def test_a_whole_folder_leaves_nothing_out_and_a_dataset_without_videos_only_of_their_table(
+    root: Path, tmp_path: Path
+) -> None:
     supervised(root, tmp_path / "run")
     require_all_files(tmp_path / "run")
     assert {reason for one in example_counts(tmp_path / "run") for reason in one.left_out} <= {"cut"}
-
-
-def test_a_dataset_without_any_video_is_left_out_of_the_table_of_videos_alone(root: Path, tmp_path: Path) -> None:
     for video in (root / "videos").glob("kite*"):
         video.unlink()
     supervised(root, tmp_path / "run")

@@ -24,7 +24,7 @@ from recipe.types import Example
 from recipe.world.examples import TextNoise
 from recipe_studies.reproduce.data import PROMPTS, add_perception_noise
 from recipe_studies.reproduce.expand import ScaleRuns
-from recipe_studies.reproduce.findings import Values, columns_of, measure_table, verdict_on
+from recipe_studies.reproduce.findings import Values, columns_of, measure_table
 from recipe_studies.reproduce.measures import CONTROLS
 from recipe_studies.reproduce.page import ScaleResults, made_table, render_page, summary
 from recipe_studies.reproduce.study import Endpoints, PaperStudy
@@ -38,29 +38,6 @@ GIVEN = {"sentence": "a claim", "source": "somewhere", "first": "rl", "second": 
 
 def claim(direction: str, **more: Any) -> Claim:
     return from_json(GIVEN | {"direction": direction} | more, Claim, "a claim")
-
-
-@pytest.mark.parametrize(
-    ("direction", "margin", "low", "high", "verdict"),
-    [
-        ("above", 0, 0.1, 2, "holds"),
-        ("above", 0, -2, -0.1, "does not hold"),
-        ("above", 0, -1, 3, "cannot tell"),
-        ("not below", 1, -0.5, 3, "holds"),
-        ("not below", 1, -3, -1.5, "does not hold"),
-        ("not below", 1, -3, 0, "cannot tell"),
-        ("like", 4, -3, 3, "holds"),
-        ("like", 4, 5, 9, "does not hold"),
-        ("like", 4, -9, -5, "does not hold"),
-        ("like", 4, -3, 5, "cannot tell"),
-    ],
-)
-def test_verdicts(direction: str, margin: float, low: float, high: float, verdict: str) -> None:
-    assert verdict_on(Interval((low + high) / 2, low, high), claim(direction), margin) == verdict
-
-
-def test_without_an_interval_nothing_can_be_told() -> None:
-    assert verdict_on(Interval(3.0), claim("above"), 0.0) == "cannot tell"
 
 
 def test_one_seed_gives_the_t_interval_over_clusters() -> None:

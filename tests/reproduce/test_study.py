@@ -168,9 +168,7 @@ def test_regimes_start_from_the_right_model_and_examples() -> None:
         run: Any = made[name].config
         assert (run.seed, run.model, str(run.examples)) == (5, model, examples)
         assert (run.input, made[name].shown) == (("video", "data/train.jsonl") if "video" in name else ("text", ""))
-    hub = planned(
-        dataclasses.replace(study("main"), scales=("3b",), engine="vllm")
-    )  # which then writes all completions
+    hub = planned(dataclasses.replace(study("main"), scales=("3b",), engine="vllm"))
     assert {stage.settings.model.engine for stage in hub.stages if stage.name.startswith("plans")} == {"vllm"}
     for training in trainings(hub).values():
         run = training.config
