@@ -84,11 +84,11 @@ ABOVE, BELOW = "above annotations alone", "above pseudo-traces alone"
         ("weak", mix(10, 10, 10, 10, 10), 0.05, {ABOVE: [OPEN] * 2, BELOW: [OPEN] * 2}),
         ("weak", dict.fromkeys(MIXES, 10) | {"sft-weak-50": (20, 10)}, 0.05, {ABOVE: [HOLDS, OPEN]}),
         # The paper's own loss at 3B is the margin: .6 in-domain, 3.4 zero-shot.
-        ("weak", weaker(0.4, 3.0), 0.02, {"with 25%": [HOLDS, HOLDS], "with 100%": [HOLDS, HOLDS]}),
-        ("weak", weaker(0.8, 3.0), 0.02, {"with 25%": [FAILS, HOLDS], "with 100%": [FAILS, HOLDS]}),
-        ("weak", weaker(0.4, 3.8), 0.02, {"with 25%": [HOLDS, FAILS], "with 100%": [HOLDS, FAILS]}),
-        ("weak", weaker(-0.8, -3.8), 0.02, {"with 25%": [FAILS] * 2}),  # more is not like, either
-        ("weak", weaker(0.4, 3.0), 2.0, {"with 100%": [OPEN] * 2}),
+        ("weak", weaker(0.4, 3.0), 0.02, {"RL with 25%": [HOLDS, HOLDS], "RL with 100%": [HOLDS, HOLDS]}),
+        ("weak", weaker(0.8, 3.0), 0.02, {"RL with 25%": [FAILS, HOLDS], "RL with 100%": [FAILS, HOLDS]}),
+        ("weak", weaker(0.4, 3.8), 0.02, {"RL with 25%": [HOLDS, FAILS], "RL with 100%": [HOLDS, FAILS]}),
+        ("weak", weaker(-0.8, -3.8), 0.02, {"RL with 25%": [FAILS] * 2}),  # more is not like, either
+        ("weak", weaker(0.4, 3.0), 2.0, {"RL with 100%": [OPEN] * 2}),
         # Within half a point, at 7B alone.
         ("main", {"base": 30.0, "rl": (46.6, 46.3)}, 0.02, {"as good in-domain": [HOLDS]}),
         ("main", {"base": 30.0, "rl": (46.9, 46.1)}, 0.02, {"as good in-domain": [FAILS]}),

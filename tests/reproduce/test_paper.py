@@ -143,19 +143,7 @@ def test_steps_of_the_command_are_those_of_every_scale(tmp_path: Path) -> None:
     """By their hours: ten times the steps are ten times the hours of GRPO, but for starting."""
     hours = []
     for steps in (1_000, 10_000):
-        options = [
-            "main",
-            "--scale",
-            "tiny",
-            "--scale",
-            "0.5b",
-            "--steps",
-            str(steps),
-            "--seeds",
-            "1",
-            "--dry-run",
-            "--json",
-        ]
+        options = f"main --scale tiny --scale 0.5b --steps {steps} --seeds 1 --dry-run --json".split()
         result = CliRunner().invoke(app, ["reproduce", *options, "--output", str(tmp_path / "run")])
         assert result.exit_code == 0, result.output
         kinds = [kind for cost in json.loads(result.stdout) for kind in cost["kinds"]]

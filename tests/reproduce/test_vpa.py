@@ -42,10 +42,10 @@ from recipe_studies.reproduce.tables import table
 
 
 class Written(Engine):
-    """Proposes steps that follow from the question alone, gives `score` to all, and stops after `most` answers."""
+    """Proposes steps that follow from the question alone, gives one score to all, and stops after `most` answers."""
 
-    def __init__(self, score: str = '{"score": 6}', most: int = 10**9) -> None:
-        self.score, self.most = score, most
+    def __init__(self, most: int = 10**9) -> None:
+        self.most = most
         self.asked: list[str] = []
 
     def answer(
@@ -60,7 +60,7 @@ class Written(Engine):
             words = sorted(set("".join(filter(str.isalpha, text)).lower()))
             step = "".join(words[request.sample :: 3]) or "wait"
             assessed = "Proposed as the next action" in text
-            answer = Answer(self.score if assessed else f"1. {step}\n2. wait", logprob=-0.5)
+            answer = Answer('{"score": 6}' if assessed else f"1. {step}\n2. wait", logprob=-0.5)
             if on_answer is not None:
                 on_answer(place, answer)
             answers.append(answer)
@@ -166,25 +166,6 @@ def test_a_stopped_stage_goes_on_from_its_answers(run_dir: Path, engines: Callab
     assert len(stopped.asked) + len(rest.asked) == len(whole.asked) > 40
     for kind in ("vpa", "plans"):
         assert (run_dir / kind / "again.jsonl").read_bytes() == (run_dir / kind / "whole.jsonl").read_bytes()
-
-
-@pytest.mark.parametrize("answer", ["I cannot say", '{"score": 11}'])
-def test_scores_that_cannot_be_read_are_left_out(run_dir: Path, engines: Callable[[Engine], None], answer: str) -> None:
-    """Plans and means are those without the assessment."""
-    engines(Written(score=answer))
-    silent = actions("both", "silent")
-    assert silent.vidassist is not None
-    without = VidAssistConfig.model_validate({**silent.vidassist.model_dump(), "values": ["generation", "mapping"]})
-    next_actions(run_dir, silent, SILENT)
-    next_actions(run_dir, actions("both", "without", vidassist=without), SILENT)
-    assert (run_dir / "vpa/silent.jsonl").read_bytes() == (run_dir / "vpa/without.jsonl").read_bytes()
-    counts = read_json(manifest_of(run_dir / "plans/silent.jsonl"))["counts"]
-    assert counts["untold"]["evaluation"] == counts["candidates"] > 0
-    assert counts["unscored"] == 0
-    for row in rows(trace_of(run_dir / "plans/silent.jsonl")):
-        for one in row["candidates"]:
-            assert one["scores"]["evaluation"] is None
-            assert one["total"] == pytest.approx((one["scores"]["generation"] + one["scores"]["mapping"]) / 2)
 
 
 def crosstask(root: Path, folder: Path, *files: Path) -> SampleSource:
