@@ -144,7 +144,7 @@ def test_text_and_video_are_tested_on_the_same_examples_and_train_on_all_that_is
         counts = [one for one in example_counts(run) if one.input == ("video" if folder.name == "video" else "text")]
         for role, kept in (("test", PROMPTS), ("training", weak_file(0))):
             own = [one for one in counts if one.role == role]
-            assert sum(one.examples - sum(one.left_out.values()) for one in own) == len(ids(folder / kept))
+            assert sum(one.mixed for one in own) == len(ids(folder / kept))
     assert ids(run / ANNOTATED) == ids(run / TRAIN)
     assert {name.split("/")[1] for name in ids(run / "video" / ANNOTATED)} <= here
     with pytest.raises(InputError, match=r"absent\.json.*without a history"):

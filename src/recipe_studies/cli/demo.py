@@ -27,7 +27,7 @@ class HistoryForm(StrEnum):
 
 
 Quick = Annotated[bool, typer.Option(help="A fraction of the work, to try it out; the figures mean nothing.")]
-Workers = Annotated[int | None, typer.Option(min=1, help="Stages run side by side.", show_default="2")]
+Workers = Annotated[int, typer.Option(min=1, help="Stages run side by side.")]
 
 
 @shows
@@ -40,7 +40,7 @@ def demo(
         bool,
         typer.Option("--train-base", help="Train the base anew; without it, the packaged one is taken."),
     ] = False,
-    workers: Workers = None,
+    workers: Workers = 2,
 ) -> CommandOutput:
     """Train a planner on narrations to correct what its base always gets wrong, and write a report.
 
@@ -71,7 +71,7 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Folder that the config's relative paths start from.")] = None,
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<config name>")] = None,
     quick: Quick = False,
-    workers: Workers = None,
+    workers: Workers = 2,
     controls: Annotated[bool, typer.Option("--controls", help="Train the controls, too.")] = False,
     changes: console.Changes = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List stages and what is missing; start nothing.")] = False,
@@ -110,7 +110,7 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Command
     return CommandOutput(value | {"ready": is_ready}, lines, 0 if is_ready else RecipeError.exit_code)
 
 
-def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, workers: int | None) -> CommandOutput:
+def _run(config: "AnyExperiment", run_dir: Path, data: Path | None, workers: int) -> CommandOutput:
     """Run an experiment; shows its findings, or its table as JSON."""
     from recipe_studies.experiments.settings import require_packages_of
 

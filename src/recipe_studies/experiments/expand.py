@@ -20,7 +20,6 @@ from recipe_studies.experiments.settings import (
     SELF_TRAINED,
     AnyExperiment,
     ExperimentConfig,
-    FilesSource,
     ProceduresSource,
     TeachingConfig,
     VideoConfig,
@@ -76,20 +75,13 @@ INPUT_PATHS = ("root", "files", "narrations", "wrong_narrations", "procedures")
 """Settings of stages that say where inputs lie. What the files hold decides: a run goes on after its data has moved."""
 
 
-WORKERS = 2
-"""Stages run side by side, unless the caller says otherwise: of the whole method, two can be for most of the time."""
-
-
 def run_experiment(
-    config: AnyExperiment,
-    run_dir: Path,
-    data: Path | None = None,
-    progress: Progress = SILENT,
-    workers: int | None = None,
+    config: AnyExperiment, run_dir: Path, data: Path | None = None, progress: Progress = SILENT, workers: int = 2
 ) -> Path:
     """Run what is missing of an experiment and write its report; returns the run folder.
 
-    `data` is where the relative paths of a files source start. Raises what the stages raise.
+    `data` is where the relative paths of a files source start, `workers` how many stages run side by side. Raises what
+    the stages raise.
     """
     stages = expand(study_of(config), read_inputs(config, data))
     if config.model:
@@ -98,7 +90,7 @@ def run_experiment(
         # Before a corpus is built for nothing.
         load_reader(config.model)
         open_prompt(config.prompt or "plain")
-    run_stages(run_dir, stages, workers or WORKERS, progress)
+    run_stages(run_dir, stages, workers, progress)
     return run_dir
 
 
@@ -123,8 +115,7 @@ def read_inputs(config: AnyExperiment, folder: Path | None = None) -> Inputs:
     root = (folder or Path()).resolve()
     paths: list[tuple[Path, ...]] = []
     contents = []
-    foreign = source.wrong_narrations if isinstance(source, FilesSource) else ()
-    for group in (source.procedures, source.narrations, foreign):
+    for group in (source.procedures, source.narrations, getattr(source, "wrong_narrations", ())):
         files = tuple(root / file for file in group)
         if missing := [file for file in files if not file.exists()]:
             raise InputError.at(missing[0], "the file does not exist", "give its folder with --data")
@@ -136,9 +127,7 @@ def read_inputs(config: AnyExperiment, folder: Path | None = None) -> Inputs:
         paths.append(files)
         contents.append(fingerprint(hashed) if files else "")
     procedures, narrations, wrong = contents
-    known = source.known if isinstance(source, ProceduresSource) else ()
-    names = tuple(dict.fromkeys((*source.benchmarks, *known)))
-    tasks = [procedures, benchmarks_content(root, names)]
+    tasks = [procedures, benchmarks_content(root, source.every_benchmark)]
     if isinstance(source, ProceduresSource):  # its narrations are cut with its procedures
         tasks.append(narrations)
     return Inputs(root, paths[1], paths[2], fingerprint(tasks), narrations, wrong)

@@ -207,8 +207,7 @@ def report_sections(results: Results) -> Iterator[Section]:
         yield Section("training", "What training did", "Training", paragraphs, tuple(training), folded=True)
     if results.alarms:
         paragraph = "The watchdog sees the completions of training and their rewards, never the truth."
-        seeds = {alarm: "" if alarm.seed is None else f", seed {alarm.seed}" for alarm in results.alarms}
-        sentences = tuple(f"{alarm.regime}{seed}: {alarm.sentence}" for alarm, seed in seeds.items())
+        sentences = tuple(dict.fromkeys(alarm.words for alarm in results.alarms))
         yield Section("watchdog", "Findings of the watchdog", "Watchdog", (paragraph,), findings=sentences)
     if results.rerankings:
         reranking = results.rerankings[0]

@@ -7,13 +7,7 @@ from recipe.prompting import open_prompt
 from recipe.training.preflight import Requirement, check, encoder_at_hand, model_findings
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import finished_stages, run_state
-from recipe_studies.experiments.settings import (
-    AnyExperiment,
-    FilesSource,
-    ProceduresSource,
-    WorldSource,
-    require_packages_of,
-)
+from recipe_studies.experiments.settings import AnyExperiment, WorldSource, require_packages_of
 from recipe_studies.experiments.study import study_of
 
 
@@ -38,12 +32,10 @@ def check_experiment(
     if isinstance(source, WorldSource):
         findings.append(Requirement("data", "ok", "drawn from the embedded world"))
     else:
-        foreign = source.wrong_narrations if isinstance(source, FilesSource) else ()
-        for file in dict.fromkeys((*source.procedures, *source.narrations, *foreign)):
+        for file in dict.fromkeys((*source.procedures, *source.narrations, *getattr(source, "wrong_narrations", ()))):
             problem = "" if (root / file).exists() else ": the file does not exist; give its folder with --data"
             findings.append(Requirement("data", "missing" if problem else "ok", f"{root / file}{problem}"))
-        known = source.known if isinstance(source, ProceduresSource) else ()
-        for name in dict.fromkeys((*source.benchmarks, *known)):
+        for name in source.every_benchmark:
             if name not in BENCHMARKS:
                 sentence = f"benchmark {name!r} is unknown; known are {', '.join(BENCHMARKS)}"
                 findings.append(Requirement("data", "missing", sentence))

@@ -58,7 +58,6 @@ from recipe_studies.experiments.results import (
     StepTimes,
     Validated,
     ValidationCurve,
-    run_provenance,
     write_plan_rows,
 )
 from recipe_studies.experiments.schedule import stage_times
@@ -135,7 +134,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
             for contrast in study.contrasts
             for difference in differences(
                 split,
-                contrast.name or contrast.regime,
+                contrast.title,
                 means[split, contrast.regime],
                 contrast.baseline,
                 means[split, contrast.baseline],
@@ -195,7 +194,7 @@ def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
             "samples": config.samples,
         },
     }
-    return run_provenance(
+    return Provenance.now(
         "CUDA" if torch.cuda.is_available() else "CPU",
         seeds=study.seeds,
         settings={

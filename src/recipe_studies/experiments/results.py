@@ -27,6 +27,7 @@ from recipe.types import Example
 SPLITS = {"test_cuts": "held-out cut points", "test_goals": "held-out goals"}
 """Names in words of the embedded world's test splits; other splits are shown by their own names."""
 
+PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
 ROWS = "rows"
 """Folder of the rows of plans, in a run folder or the folder of a scale."""
 MAIN = {
@@ -68,18 +69,15 @@ class Provenance:
     data: dict[str, str] = field(default_factory=dict)
     """What was trained and measured on: name to description."""
 
-
-PACKAGES = ("recipe-planner", "torch", "transformers", "trl", "peft", "sentence-transformers", "numpy", "numba")
-
-
-def run_provenance(device: str, **more: Any) -> Provenance:
-    """The provenance of results that are made now, on a device, with the packages that are installed."""
-    return Provenance(
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"python": platform.python_version(), **installed(PACKAGES)},
-        device=f"{device}, {os.cpu_count()} cores",
-        **more,
-    )
+    @classmethod
+    def now(cls, device: str, **more: Any) -> "Provenance":
+        """That of results that are made now, on a device, with the packages that are installed."""
+        return cls(
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            versions={"python": platform.python_version(), **installed(PACKAGES)},
+            device=f"{device}, {os.cpu_count()} cores",
+            **more,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +100,11 @@ class Alarm:
     """Step from which on it was so."""
     sentence: str
     seed: int | None = None
+
+    @property
+    def words(self) -> str:
+        """The finding with the run that it is of."""
+        return f"{self.regime}{'' if self.seed is None else f', seed {self.seed}'}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)

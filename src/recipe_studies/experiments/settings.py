@@ -94,7 +94,28 @@ class WorldSource(Source):
     """Share of `documents` that is about the goals that are used; the others are about goals of the other domains."""
 
 
-class FilesSource(Source):
+class AnnotatedSource(Source):
+    """What sources of annotated procedures have: benchmarks as published or own files of procedures, or both."""
+
+    benchmarks: tuple[str, ...] = ()
+    """Names of `recipe data list`."""
+    procedures: tuple[Path, ...] = ()
+    """Files of procedures as `recipe data procedures` writes them; rows that cannot be used are left out and counted.
+    Where no row of an experiment's file has the split `test`, a fifth of its videos is tested on."""
+
+    @model_validator(mode="after")
+    def _has_tasks(self) -> Self:
+        if not self.benchmarks and not self.procedures:
+            raise ValueError("give procedures, files, or benchmarks, names, or both: the tasks to train and test on")
+        return self
+
+    @property
+    def every_benchmark(self) -> tuple[str, ...]:
+        """Names of all benchmarks that it reads, each once."""
+        return tuple(dict.fromkeys((*self.benchmarks, *getattr(self, "known", ()))))
+
+
+class FilesSource(AnnotatedSource):
     """Narrations and benchmark folders as published, below one folder of data."""
 
     type: Literal["files"]
@@ -102,17 +123,6 @@ class FilesSource(Source):
     """Narration files or folders of any form that a corpus is built from; the first one that holds a video wins."""
     wrong_narrations: tuple[Path, ...] = ()
     """Narration files of another domain, for the control with a wrong corpus; empty: without that control."""
-    benchmarks: tuple[str, ...] = ()
-    """Names of `recipe data list`."""
-    procedures: tuple[Path, ...] = ()
-    """Own procedures, beside the benchmarks or in their place, as `recipe data procedures` writes them. Where no row of
-    a file has the split `test`, a fifth of its videos is tested on."""
-
-    @model_validator(mode="after")
-    def _has_tasks(self) -> Self:
-        if not self.benchmarks and not self.procedures:
-            raise ValueError("name benchmarks or procedures: the tasks to train and test on")
-        return self
 
 
 class StudySettings(Settings):
@@ -264,7 +274,7 @@ ArmName = Literal[
 """What teaches the tasks that the base has read no annotations of: a reward and corpus, own plans, or annotations."""
 
 
-class ProceduresSource(Source):
+class ProceduresSource(AnnotatedSource):
     """Annotated procedures that are to be taught, each video in one part: prompts, validation, corpus, or test.
 
     The training videos are cut in two by a hash of their ids: one part gives prompts and validation, what people say in
@@ -274,10 +284,6 @@ class ProceduresSource(Source):
     quick: ClassVar[Mapping[str, Any]] = {**Source.quick, "covering": 1, "lists": 1, "validation": 16}
     self_trained: ClassVar[Mapping[str, int]] = {"covering": 8, "lists": 4}
     type: Literal["procedures"]
-    procedures: tuple[Path, ...] = ()
-    """Files of procedures (docs/data.md) to be taught; rows that cannot be used are left out and counted."""
-    benchmarks: tuple[str, ...] = ()
-    """Names of `recipe data list` to be taught, too."""
     known: tuple[str, ...] = ()
     """Benchmarks that the base is trained on; a video that is tested on here is left out."""
     known_share: Fraction = 0.0
@@ -299,12 +305,6 @@ class ProceduresSource(Source):
     def identity(self) -> dict[str, Any]:
         """What decides the data, for the identity of a stage."""
         return {**dict(self), "prompt_share": PROMPT_SHARE}
-
-    @model_validator(mode="after")
-    def _has_procedures(self) -> Self:
-        if not self.procedures and not self.benchmarks:
-            raise ValueError("give procedures, files, or benchmarks, names, or both")
-        return self
 
 
 class TeachingConfig(SeededExperiment):

@@ -160,7 +160,11 @@ class Contrast:
     regime: str
     baseline: str = BASE
     name: str = ""
-    """What the report calls the difference, where that is not `regime`."""
+
+    @property
+    def title(self) -> str:
+        """What the report calls the difference."""
+        return self.name or self.regime
 
 
 @dataclass(frozen=True, slots=True)

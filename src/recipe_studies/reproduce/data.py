@@ -298,6 +298,16 @@ class ExampleCounts:
     left_out: dict[str, int]
     """By reason, of `REASONS`."""
 
+    @property
+    def mixed(self) -> int:
+        """How many are left for the mixtures with weak examples, for which nothing may lack."""
+        return self.examples - sum(self.left_out.values())
+
+    @property
+    def used(self) -> int:
+        """How many are left for all else."""
+        return self.mixed + sum(self.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
+
 
 def _left_out_files(folder: Path) -> Iterator[tuple[str, str, Path, Any]]:
     """Input, role, path and content of each list of what is left out below the folder of a scale."""

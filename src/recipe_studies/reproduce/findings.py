@@ -138,7 +138,8 @@ class Values:
             raise ComputeError(f"{first!r} and {second!r} have different numbers of seeds.")
         if other is None:
             return seeded_interval(ours - theirs, self.datasets, self.clusters)
-        # A mean over all datasets, in which each side weighs as its own mean does.
+        # A mean over all n1 + n2 datasets in which each side weighs as its own mean does: with (n1 + n2) / n1 on the
+        # first side and -(n1 + n2) / n2 on the second it is the first mean minus the second.
         seeds = max(len(ours), len(theirs))
         counts = [len(set(side.datasets)) for side in (self, other)]
         weights = sum(counts) / counts[0], -sum(counts) / counts[1]
@@ -181,6 +182,8 @@ def largest(differences: Sequence[Interval], seeds: int) -> Interval:
     if len(ends) < len(differences):  # one without an interval may be the largest
         reason = next(interval.reason for interval in differences if interval.low is None)
         return replace(best, low=None, high=None, reason=reason)
+    # Bonferroni: k intervals at 1 - (1 - LEVEL) / k hold together at LEVEL. A bound is mean -+ t * error, so that the
+    # quotient of two quantiles of t makes it wider.
     freedom = seeds - 1 if seeds > 1 else min(interval.clusters or 2 for interval in differences) - 1
     tail = (1 - LEVEL) / 2
     wider = float(stdtrit(freedom, 1 - tail / len(differences)) / stdtrit(freedom, 1 - tail))

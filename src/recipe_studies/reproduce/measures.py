@@ -202,6 +202,8 @@ class NextActions:
             return 1, 0
         if own.method != "vidassist":
             return 0, 1 if own.method == "llm" else own.agent_samples * own.horizon
+        # Each model proposes `candidates` actions for the empty plan, then at every further step for each of the `beam`
+        # plans that are kept (paper, appendix on VidAssist).
         recipe, original = (int(own.proposers in ("both", name)) for name in ("recipe", "original"))
         proposals = own.candidates * (1 + own.beam * (own.horizon - 1))
         # Each proposal is assessed.

@@ -15,7 +15,7 @@ from recipe.rows import from_json
 from recipe.stats import Interval
 from recipe_studies.experiments.page import plans_side_by_side, run_section
 from recipe_studies.experiments.results import SPLITS, Provenance
-from recipe_studies.reproduce.data import MIXTURES_ALONE, REASONS, ExampleCounts
+from recipe_studies.reproduce.data import REASONS, ExampleCounts
 from recipe_studies.reproduce.findings import STEPS, ClaimFinding, TableFigures
 from recipe_studies.reproduce.study import names, regime
 from recipe_studies.reproduce.tables import PERCENTAGES, TABLES, table, weak
@@ -165,9 +165,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
             for reason in reasons:
                 count = counts.left_out.get(reason, 0)
                 cells.append(Cell(count, note=f"{100 * count / counts.examples:.1f}%" if count else ""))
-            mixed = counts.examples - sum(counts.left_out.values())
-            used = mixed + sum(counts.left_out.get(reason, 0) for reason in MIXTURES_ALONE)
-            cells += [Cell(used), Cell(mixed if counts.role == "training" else None)]
+            cells += [Cell(counts.used), Cell(counts.mixed if counts.role == "training" else None)]
             rows.append(TableRow(f"{counts.role}, {counts.input}, {column_title(counts.dataset)}", tuple(cells)))
         columns = ("examples", *(REASONS[reason] for reason in reasons), "used", "in mixtures with weak ones")
         if rows:

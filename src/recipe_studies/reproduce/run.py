@@ -11,7 +11,7 @@ from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.data.examples import read_examples
 from recipe.planning.prediction_files import read_predictions
 from recipe.progress import Progress
-from recipe_studies.experiments.results import ROWS, run_provenance, write_plan_rows
+from recipe_studies.experiments.results import ROWS, Provenance, write_plan_rows
 from recipe_studies.experiments.schedule import finished_stages, run_stages, stage_times
 from recipe_studies.reproduce.data import (
     HISTORIES,
@@ -71,7 +71,7 @@ def reproduce(
                 plans[name] = expand(replace(study, tables=tuple(paper.name for paper in TABLES)), name)
         results = StudyResults(
             title="RECIPE: the paper's tables, run here",
-            provenance=run_provenance(f"{len(devices)} GPUs" if devices else "CPU", command=command, seeds=study.seeds),
+            provenance=Provenance.now(f"{len(devices)} GPUs" if devices else "CPU", command=command, seeds=study.seeds),
             scales=tuple(
                 scale
                 for name, whole in plans.items()
