@@ -55,11 +55,9 @@ REMOVED: Mapping[str, str] = {
     "Experiment.shown": "the report shows three prompts of each split; leave it out: rows/ holds all plans",
     "Experiment.workers": "it is an option of the command; leave it out, and give --workers",
     "SelfTrainingSettings.prompts": "a self-trained reward always learns from 120 pseudo-prompts at most; leave it out",
-    "VideoConfig.controls": "an experiment on video has controls of its own; leave it out",
-    "VideoConfig.vision": "the visual tower is always built alike; leave it out, and give vision_steps for a shorter "
-    "pre-training",
-    "Scale.documents": "a base from nothing always reads 16,000 examples of benchmarks; leave it out",
-    "TeachingConfig.controls": "arms names the controls; leave it out",
+    "SeededExperiment.controls": "views are the controls on video, and arms names those of teaching; leave it out",
+    "VideoConfig.vision": "the visual tower is always built alike; leave it out, or give vision_steps",
+    "StudySettings.documents": "a scale always reads 16,000 examples, an experiment source.documents; leave it out",
     "TeachingConfig.levels": "the learning law is a finished experiment; leave it out",
     **{
         f"TeachingConfig.arms={arm}-steps": "credit for steps gained nothing; name the arm without -steps"
