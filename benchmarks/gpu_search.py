@@ -28,15 +28,13 @@ from numpy.typing import NDArray
 from triton.runtime.errors import OutOfResources
 
 from recipe.corpus.gpu.scan import (
+    Estimates,
     Launch,
     NarrationBounds,
     QueryBounds,
     Segments,
-    best,
-    estimate,
     group,
     plan,
-    reaching,
     scan,
     segments,
 )
@@ -148,8 +146,8 @@ def product(kind: torch.dtype, device: str, repeats: int, size: int) -> float:
 
 def rank(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> tuple[torch.Tensor, torch.Tensor]:
     """The best, then all that reach the lowest of them, as a search does between its two re-scorings."""
-    these = estimate(sums, known, asked)
-    return reaching(these, best(these, K)[0][-1])
+    these = Estimates.of(sums, known, asked)
+    return these.reaching(these.best(K)[0][-1])
 
 
 def bounds(here: Segments, queries: int) -> tuple[NarrationBounds, QueryBounds]:

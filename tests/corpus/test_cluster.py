@@ -28,7 +28,7 @@ from recipe.types import Narration, Segment
 
 ray = pytest.importorskip("ray", reason="work on a cluster needs ray")
 
-from recipe.corpus.cluster.build import Workers, encode_shards  # noqa: E402
+from recipe.corpus.cluster.build import encode_shards  # noqa: E402
 from recipe.corpus.cluster.search import (  # noqa: E402
     ClusterCorpus,
     Opener,
@@ -114,7 +114,7 @@ def test_a_cluster_builds_the_same_bytes_and_outlives_a_killed_worker(tmp_path: 
     output, advanced = tmp_path / "ray", Counts()
     shards = staged(output, marked())
     mark = tmp_path / "mark"
-    encode_shards(output, shards, CONFIG.encoder, advanced, workers=Workers(2), opener=lambda _: Killed(mark))
+    encode_shards(output, shards, CONFIG.encoder, advanced, workers=2, opener=lambda _: Killed(mark))
     assert mark.exists()
     assert advanced.done == sum(len(narration.segments) for narration in marked())
     build_corpus(marked(), output, CONFIG, encoder=Stopped(64))
@@ -127,7 +127,7 @@ def test_a_shard_that_fails_is_told_in_a_sentence_and_finished_shards_stay(tmp_p
     with pytest.raises(
         ComputeError, match=r"^the encoder gave a vector that is not finite; the shard was not written\.$"
     ):
-        encode_shards(output, shards, CONFIG.encoder, advanced, workers=Workers(1), opener=lambda _: Broken(64))
+        encode_shards(output, shards, CONFIG.encoder, advanced, workers=1, opener=lambda _: Broken(64))
     finished = sorted(path.name for path in (output / "shards").iterdir() if not path.name.startswith("."))
     assert finished[:2] == ["00000", "00001"]
     assert "00002" not in finished
@@ -142,9 +142,7 @@ def test_another_model_on_a_machine_and_a_shard_that_kills_are_refused(tmp_path:
     with pytest.raises(EncoderMismatch, match="name 'hash:64', not 'hash:12'"):
         encode_shards(output, shards, CONFIG.encoder, Counts(), opener=lambda _: HashEncoder(12))
     with pytest.raises(ComputeError, match="shards/00000: all 2 processes"):
-        encode_shards(
-            output, shards, CONFIG.encoder, Counts(), workers=Workers(1, retries=1), opener=lambda _: Killed(None)
-        )
+        encode_shards(output, shards, CONFIG.encoder, Counts(), workers=1, retries=1, opener=lambda _: Killed(None))
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.integers(1, 8))

@@ -7,7 +7,7 @@ its own with TRITON_INTERPRET=1.
 import os
 import shutil
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -54,102 +54,78 @@ def expected(
     return sums
 
 
-def check(
-    torch: Any, codes: NDArray[np.int8], lengths: Sequence[int], steps: Any, queries: Any, columns: int = 64
-) -> None:
-    """The kernel's sums are the recursion's, to the last bit."""
+def codes_of(generator: np.random.Generator, rows: int, D: int) -> NDArray[np.int8]:
+    return generator.integers(-127, 128, (rows, D)).astype(np.int8)
+
+
+def some(M: int, Q: int, of: int = 9) -> list[list[int]]:
+    """Q queries of M steps, the last one shorter."""
+    queries = np.random.default_rng(M).integers(0, of, (Q, M))
+    queries[-1, M - M // 3 :] = -1
+    return queries.tolist()
+
+
+def beginnings(*lengths: int) -> list[list[int]]:
+    """Four completions of two steps for each history, of which the lengths are given."""
+    generator = np.random.default_rng(8)
+    rows = []
+    for length in lengths:
+        history = generator.integers(0, 25, length).tolist()
+        rows += [[*history, *generator.integers(0, 25, 2).tolist()] for _ in range(4)]
+    return [row + [-1] * (max(lengths) + 2 - len(row)) for row in rows]
+
+
+RAGGED = [3, 1, 5, 16, 2, 9, 17, 1, 1, 7, 4, 4, 4, 6, 2, 1, 3, 8, 12]
+CASES = {
+    "ragged": (RAGGED, some(3, 5), 64),
+    "one segment each": ([1] * 37, some(3, 5), 64),
+    "one narration": ([5], some(3, 5), 64),
+    "longer than a group is wide": ([1, ROWS + 5, 2], some(3, 5), 64),
+    "one step": ([3, 1, 5, 2, 7, 1], some(1, 1), 64),
+    "many steps": ([3, 1, 5, 2, 7, 1], some(20, 2), 64),
+    "a padded dimension": ([5, 4, 3], some(12, 3), 192),
+    "a wide one": ([5, 4, 3], some(8, 1), 256),
+    "several blocks, the last one not full": ([10, 20, 3, 7], some(5, 11, of=30), 64),
+    "equal queries": ([4] * 5, [[0, 1], [2, 1], [0, 1], [0, 0]], 64),
+    "shared beginnings of one length": ([12, 1, 8, 9, 3], beginnings(6, 6, 6), 64),
+    "shared beginnings of several": ([12, 1, 8, 9, 3], beginnings(3, 7, 1), 64),
+    "shared beginnings and none": ([12, 1, 8, 9, 3], beginnings(0, 5), 64),
+    "one that another begins with": ([9, 11], [[*range(7), n] for n in (7, -1, 2)] + [[0, 1, *[-1] * 6]], 64),
+}
+
+
+ALIKE = ("ragged", "equal queries", "shared beginnings of several")
+
+
+@pytest.mark.parametrize(
+    ("case", "signs"),
+    [*((case, "any") for case in CASES), *product(ALIKE, ("negative", "equal", "largest"))],
+)
+def test_sums_are_the_recursions(torch: Any, case: str, signs: str) -> None:
+    """To the last bit, whatever the numbers of narrations, steps, queries and dimensions.
+
+    Negative similarities are not beaten by padding: neither by steps of zeros nor by the segments that a shorter
+    narration lacks beside a longer one.
+    """
     from recipe.corpus.gpu.scan import scan, segments
 
+    lengths, asked, D = CASES[case]
+    generator, queries = np.random.default_rng(D), np.asarray(asked, np.int32)
+    codes, steps = codes_of(generator, sum(lengths), D), codes_of(generator, 30, D)
+    if signs == "negative":
+        codes, steps = np.abs(codes), -np.abs(steps)
+    elif signs == "equal":
+        codes[:] = codes[:1]
+    elif signs == "largest":
+        codes[:], steps[:] = 127, -127
     offsets = np.cumsum([0, *lengths])
-    queries = np.asarray(queries, np.int32)
     wide = expected(codes.astype(np.int64), offsets, steps.astype(np.int64), queries)
+    columns = 32 if case.startswith("several blocks") else 64
     for narrow in (columns, 0):  # segments one by one, and in pairs
         here = segments(place(torch, codes), offsets, launch(columns, narrow))
         found = scan(here, place(torch, steps), queries).cpu().numpy()
         assert found.dtype == np.int32
         np.testing.assert_array_equal(found, wide)
-
-
-def codes_of(generator: np.random.Generator, rows: int, D: int, low: int = -127) -> NDArray[np.int8]:
-    return generator.integers(low, 128, (rows, D)).astype(np.int8)
-
-
-RAGGED = [3, 1, 5, 16, 2, 9, 17, 1, 1, 7, 4, 4, 4, 6, 2, 1, 3, 8, 12]
-SHAPES = {
-    "ragged": (RAGGED, 3, 5, 64),
-    "one segment each": ([1] * 37, 3, 5, 64),
-    "one narration": ([5], 3, 5, 64),
-    "longer than a group is wide": ([1, ROWS + 5, 2], 3, 5, 64),
-    "one step": ([3, 1, 5, 2, 7, 1], 1, 1, 64),
-    "many steps": ([3, 1, 5, 2, 7, 1], 20, 2, 64),
-    "a padded dimension": ([5, 4, 3], 12, 3, 192),
-    "a wide one": ([5, 4, 3], 8, 1, 256),
-}
-
-
-@pytest.mark.parametrize(("lengths", "M", "Q", "D"), SHAPES.values(), ids=SHAPES)
-def test_narrations_steps_and_dimensions_of_any_number(torch: Any, lengths: list[int], M: int, Q: int, D: int) -> None:
-    generator = np.random.default_rng(M + D)
-    queries = generator.integers(0, 9, (Q, M))
-    queries[-1, M - M // 3 :] = -1  # a shorter one
-    check(torch, codes_of(generator, sum(lengths), D), lengths, codes_of(generator, 9, D), queries)
-
-
-def test_several_blocks_the_last_one_not_full(torch: Any) -> None:
-    generator = np.random.default_rng(5)
-    steps = codes_of(generator, 30, 64)
-    queries = generator.integers(0, 30, (11, 5))
-    check(torch, codes_of(generator, 40, 64), [10, 20, 3, 7], steps, queries, columns=32)
-
-
-def test_negative_similarities_are_not_beaten_by_padding(torch: Any) -> None:
-    """Neither by the steps of zeros nor by the segments that a shorter narration lacks beside a longer one."""
-    generator = np.random.default_rng(6)
-    steps = -codes_of(generator, 4, 64, low=1)
-    codes = codes_of(generator, 17, 64, low=1)
-    check(torch, codes, [1, 2, 6, 8], steps, [[0, 1, 2, -1, -1], [3, 2, 1, 0, 1], [1, -1, -1, -1, -1]])
-
-
-def test_largest_sums(torch: Any) -> None:
-    check(torch, np.full((6, 128), 127, np.int8), [2, 4], np.full((1, 128), -127, np.int8), [[0] * 16])
-
-
-def test_equal_vectors_and_equal_queries(torch: Any) -> None:
-    generator = np.random.default_rng(7)
-    steps = codes_of(generator, 3, 64)
-    same = np.repeat(codes_of(generator, 1, 64), 20, axis=0)
-    check(torch, same, [4] * 5, steps, [[0, 1], [2, 1], [0, 1], [0, 0]])
-
-
-def shared_beginnings(generator: np.random.Generator, histories: Sequence[int], tail: int, steps: int) -> NDArray[Any]:
-    """Four completions of `tail` steps for each history, of which the lengths are given."""
-    M = max(histories) + tail
-    rows = []
-    for length in histories:
-        history = generator.integers(0, steps, length)
-        for _ in range(4):
-            completion = np.concatenate([history, generator.integers(0, steps, tail)])
-            rows.append(np.pad(completion, (0, M - len(completion)), constant_values=-1))
-    return np.array(rows, np.int32)
-
-
-@pytest.mark.parametrize("histories", [[6, 6, 6], [3, 7, 1], [0, 5]])
-def test_shared_beginnings_change_nothing(torch: Any, histories: list[int]) -> None:
-    generator = np.random.default_rng(8)
-    steps = codes_of(generator, 25, 64)
-    queries = shared_beginnings(generator, histories, 2, 25)
-    check(torch, codes_of(generator, 33, 64), [12, 1, 8, 9, 3], steps, queries)
-
-
-def test_a_query_that_another_begins_with(torch: Any) -> None:
-    generator = np.random.default_rng(9)
-    queries = [
-        [0, 1, 2, 3, 4, 5, 6, 7],
-        [0, 1, 2, 3, 4, 5, 6, -1],
-        [0, 1, 2, 3, 4, 5, 6, 2],
-        [0, 1, -1, -1, -1, -1, -1, -1],
-    ]
-    check(torch, codes_of(generator, 20, 64), [9, 11], codes_of(generator, 8, 64), queries)
 
 
 def test_queries_that_are_too_long_are_refused(torch: Any) -> None:
@@ -193,16 +169,15 @@ def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPa
     known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
     scores = sums * known[0] * asked[0]
     uppers = scores + known[1] * asked[2] + known[2] * asked[1]
-    these = scan.estimate(
-        place(torch, sums), scan.NarrationBounds(*place(torch, known)), scan.QueryBounds(*place(torch, asked))
-    )
-    estimates, narrations = scan.best(these, 7)
+    bounds = scan.NarrationBounds(*place(torch, known)), scan.QueryBounds(*place(torch, asked))
+    these = scan.Estimates.of(place(torch, sums), *bounds)
+    estimates, narrations = these.best(7)
     np.testing.assert_allclose(estimates.cpu(), -np.sort(-scores, axis=0)[:7])
     np.testing.assert_allclose(np.take_along_axis(scores, narrations.cpu().numpy(), 0), estimates.cpu())
     assert all(len(set(column)) == 7 for column in narrations.T.tolist())
-    assert len(scan.best(these, 99)[0]) == 50
+    assert len(these.best(99)[0]) == 50
     for thresholds in (np.sort(scores, axis=0)[-7], np.full(3, -99.0), np.full(3, 99.0)):
-        rows, queries = scan.reaching(these, place(torch, thresholds))
+        rows, queries = these.reaching(place(torch, thresholds))
         pairs = sorted(zip(rows.tolist(), queries.tolist(), strict=True))
         assert pairs == sorted(map(tuple, np.argwhere(uppers >= thresholds).tolist()))
 
@@ -319,10 +294,10 @@ def test_a_device_that_is_not_there(corpus: Any) -> None:
 
 
 def test_memory_that_is_too_small_is_told(corpus: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.corpus.gpu.index import place
+    from recipe.corpus.gpu.index import DeviceShards
     from recipe.corpus.index import Index
     from recipe.errors import ConfigError
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (12_345, 99_999))
     with pytest.raises(ConfigError, match=r"need 1,\d{3},\d{3},\d{3} bytes on cuda:0, of which 12,345 are free"):
-        place(Index.open(corpus).shards, 0, torch.device("cuda:0"), "int8")
+        DeviceShards.place(Index.open(corpus).shards, 0, torch.device("cuda:0"), "int8")

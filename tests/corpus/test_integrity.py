@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from indexed import unit, write_corpus
+from tests.corpus.conftest import hide_damage, rewrite_manifest
 
-from recipe.artifacts import file_sha256
 from recipe.corpus.index import Index
-from recipe.corpus.layout import FILES, corpus_id
+from recipe.corpus.layout import FILES
 from recipe.corpus.store import Corpus
 from recipe.errors import CorpusError
 
@@ -70,22 +70,27 @@ DAMAGED = int(os.environ.get("RECIPE_DAMAGED", "30"))
 PLACES = st.integers(0, 1 << 20)
 VALUES = st.integers(0, 99)
 DAMAGES = [flip, overwrite, cut, lengthen, exchange]
+Damage = Callable[[bytearray, int, int], bytearray]
 
 
-@settings(max_examples=DAMAGED, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.sampled_from(["manifest.json", *FILES]), st.sampled_from(DAMAGES), st.integers(0, 1 << 20), st.integers(0, 99)
-)
-def test_damage_is_noticed_or_harmless(
-    whole: Path, tmp_path: Path, name: str, damage: Callable[[bytearray, int, int], bytearray], at: int, value: int
-) -> None:
-    folder = tmp_path / "c"
+def damaged(whole: Path, folder: Path, name: str, damage: Damage, at: int, value: int) -> bool:
+    """Copy a corpus and damage a file, of a shard unless it is the manifest; whether its bytes are others now."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(whole, folder)
     path = folder / name if name == "manifest.json" else folder / "shards" / f"{at % 3:05d}" / name
-    path.write_bytes(damage(bytearray(path.read_bytes()), at, value))
+    before = path.read_bytes()
+    path.write_bytes(damage(bytearray(before), at, value))
+    return path.read_bytes() != before
+
+
+@settings(max_examples=DAMAGED, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(["manifest.json", *FILES]), st.sampled_from(DAMAGES), PLACES, VALUES)
+def test_damage_is_noticed_or_harmless(
+    whole: Path, tmp_path: Path, name: str, damage: Damage, at: int, value: int
+) -> None:
+    damaged(whole, tmp_path / "c", name, damage, at, value)
     try:
-        found = answers(folder)
+        found = answers(tmp_path / "c")
     except CorpusError:
         return
     assert found == answers(whole)
@@ -95,19 +100,10 @@ def test_damage_is_noticed_or_harmless(
 @given(st.sampled_from(FILES), st.sampled_from(DAMAGES), PLACES, VALUES)
 @pytest.mark.usefixtures("as_large")
 def test_a_corpus_too_large_to_be_hashed_at_every_opening_says_so(
-    whole: Path,
-    tmp_path: Path,
-    name: str,
-    damage: Callable[[bytearray, int, int], bytearray],
-    at: int,
-    value: int,
+    whole: Path, tmp_path: Path, name: str, damage: Damage, at: int, value: int
 ) -> None:
     folder = tmp_path / "c"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(whole, folder)
-    path = folder / "shards" / f"{at % 3:05d}" / name
-    before = path.read_bytes()
-    path.write_bytes(damage(bytearray(before), at, value))
+    changed = damaged(whole, folder, name, damage, at, value)
     try:
         index = Index.open(folder)
         found = index.search([QUERY], 5)[0]
@@ -117,12 +113,12 @@ def test_a_corpus_too_large_to_be_hashed_at_every_opening_says_so(
         return
     assert texts == [Corpus.open(whole).narration(number) for number in range(len(corpus))]
     assert not found.certificate.verified
-    if path.read_bytes() == before:
-        corpus.verify()
-        assert Index.open(folder).search([QUERY], 5)[0].certificate.verified
-    else:
+    if changed:
         with pytest.raises(CorpusError):
             corpus.verify()
+    else:
+        corpus.verify()
+        assert Index.open(folder).search([QUERY], 5)[0].certificate.verified
 
 
 @pytest.mark.usefixtures("as_large")
@@ -156,10 +152,7 @@ def test_first_segments_that_lead_out_of_the_vectors_are_refused(tmp_path: Path,
     folder = write_corpus(tmp_path / "c", [unit(generator, rows, 16) for rows in (1, 1, 3)])
     path = folder / "shards" / "00000" / "offsets.npy"
     np.save(path, np.array(offsets, np.int64))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["shards"][0]["files"]["offsets.npy"]["sha256"] = file_sha256(path)
-    manifest["id"] = corpus_id(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    hide_damage(folder)
     with pytest.raises(CorpusError, match=r"offsets\.npy does not divide 5 segments among 3 narrations"):
         Index.open(folder)
 
@@ -190,7 +183,7 @@ def test_bounds_that_bound_nothing_are_refused(whole: Path, tmp_path: Path, valu
         changed = bounds.copy()
         changed[rows, column] = STRANGE[value]
         np.save(path, changed)
-        _remake(folder, path)
+        hide_damage(folder)
         if value == "largest":
             hits = Index.open(folder, streamed=streamed).search([QUERY], 5)[0].hits
             assert column == 0 or hits == right
@@ -210,7 +203,7 @@ def test_vectors_that_are_not_finite_are_no_answer(whole: Path, tmp_path: Path, 
         changed = vectors.copy()
         changed[slice(None) if everywhere else 7] = STRANGE[value]
         np.save(path, changed)
-        _remake(folder, path)
+        hide_damage(folder)
         index = Index.open(folder, streamed=streamed)
         for search in (
             lambda index=index: [hit.score for hit in index.search([QUERY], len(index))[0].hits],
@@ -219,14 +212,6 @@ def test_vectors_that_are_not_finite_are_no_answer(whole: Path, tmp_path: Path, 
         ):
             with pytest.raises(CorpusError, match=r"00001.*embeddings\.npy") if everywhere else suppress(CorpusError):
                 assert np.isfinite(search()).all()
-
-
-def _remake(folder: Path, path: Path) -> None:
-    """A manifest that fits the changed file of shard 1."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["shards"][1]["files"][path.name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-    manifest["id"] = corpus_id(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 NUMBERS = [np.nan, -np.inf, -1, 0, 0.5, 1 << 31, -(1 << 63), 1 << 64, 1e308, True]
@@ -252,8 +237,7 @@ def test_no_number_of_the_manifest_leads_astray(whole: Path, tmp_path: Path) -> 
             for key in outer:
                 holder = holder[key]
             holder[last] = number
-            manifest["id"] = corpus_id(manifest)
-            (folder / "manifest.json").write_text(json.dumps(manifest))
+            rewrite_manifest(folder, **manifest)
             with suppress(CorpusError):
                 assert answers(folder)[:-1] == right, (place, number)
 
@@ -289,7 +273,7 @@ def test_tables_that_lie_are_refused_or_harmless(
     tables = [rows.remove_column(at) if change is None else rows.set_column(at, column, change) for change in changes]
     for changed in [*tables, rows.slice(0, 0), pa.concat_tables([rows, rows])]:
         pq.write_table(changed, path)
-        _remake(folder, path)
+        hide_damage(folder)
         with suppress(CorpusError):
             assert len(Corpus.open(folder).video_ids) <= 30
         with suppress(CorpusError):

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from tests.conftest import built_corpus
+from tests.corpus.test_corpus_cli import run
 
 from recipe import build_corpus as build_from_files
-from recipe.cli import app
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus, narration_source
+from recipe.corpus.build import narration_source
 from recipe.corpus.excluded import read_exclusions
-from recipe.corpus.leaks import Checked, ExclusionReport, Exclusions, leakage
+from recipe.corpus.leaks import Checked, Exclusions, leakage
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
 from recipe.data.procedures import write_procedures
@@ -126,8 +125,7 @@ def test_the_captions_of_all_languages_are_excluded(tmp_path: Path) -> None:
 
 
 def corpus(folder: Path, *ids: str, text: str = "boil the water") -> Corpus:
-    spoken = [Narration(video_id, (Segment(text),)) for video_id in ids]
-    return Corpus.open(build_corpus(spoken, folder, CorpusConfig(encoder=EncoderConfig(name="hash:8"))))
+    return built_corpus(folder, [Narration(video_id, (Segment(text),)) for video_id in ids], "hash:8")
 
 
 def test_a_corpus_is_searched_by_the_same_rule(tmp_path: Path) -> None:
@@ -185,19 +183,6 @@ def test_what_makes_a_video_findable(tmp_path: Path) -> None:
     assert mapped.identity != exclusions.identity
 
 
-def test_mapped_videos_are_kept_out_and_found(tmp_path: Path) -> None:
-    path, table = tmp_path / "p.jsonl", tmp_path / "map.csv"
-    write_procedures(path, own("niv", NIV[0]))
-    table.write_text(f"{NIV[0]},{TEST}\n")
-    report = ExclusionReport()
-    spoken = [Narration(video_id, (Segment("boil"),)) for video_id in (TEST, OTHER)]
-    exclusions = read_exclusions([path], ids=table)
-    assert [one.video_id for one in exclusions.filter(spoken, report)] == [OTHER]
-    assert exclusions.checked(report) == (("niv", 1, 1, 0, 0),)
-    assert leakage(corpus(tmp_path / "c", TEST).folder, read_exclusions([path], ids=table)).videos == (TEST,)
-    assert leakage(corpus(tmp_path / "d", OTHER).folder, read_exclusions([path], ids=table)).clean is True
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -215,22 +200,20 @@ def test_a_table_of_ids_that_cannot_be_used_is_one_sentence(tmp_path: Path, cont
         read_exclusions([ids_file(tmp_path, "cpr_0103")], ids=tmp_path / "map.csv")
 
 
-def run(*arguments: object) -> str:
-    result = CliRunner().invoke(app, ["corpus", *map(str, arguments)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def test_the_commands_say_what_cannot_be_checked(tmp_path: Path) -> None:
+def test_the_commands_say_what_cannot_be_checked_and_keep_mapped_videos_out(tmp_path: Path) -> None:
     path, table = tmp_path / "p.jsonl", tmp_path / "map.csv"
     write_procedures(path, own("niv", *NIV))
-    table.write_text("".join(f"{video_id},x1y2z3X4{number}Z\n" for number, video_id in enumerate(NIV, start=10)))
-    folder = narrations(tmp_path / "in", f"{TEST}.en.vtt")
+    folder = narrations(tmp_path / "in", f"{TEST}.en.vtt", f"{OTHER}.en.vtt")
     build = ("build", folder, "--output", tmp_path / "c", "--encoder", "hash:8", "--exclude", path)
     assert "3 of 3" in run(*build)
-    checked = json.loads(run("info", tmp_path / "c", "--json"))["read"]["checked"]
+    info = ("info", tmp_path / "c", "--json")
+    checked = json.loads(run(*info))["read"]["checked"]
     assert checked == [{"source": "niv", "videos": 3, "by_id": 0, "by_text": 0, "unchecked": 3}]
-    assert json.loads(run("info", tmp_path / "c", "--against", path, "--json"))["clean"] is None
-    assert json.loads(run("info", tmp_path / "c", "--against", path, "--ids", table, "--json"))["clean"] is True
+    assert json.loads(run(*info, "--against", path))["clean"] is None
+    table.write_text("".join(f"{video_id},x1y2z3X4{number}Z\n" for number, video_id in enumerate(NIV, start=10)))
+    assert json.loads(run(*info, "--against", path, "--ids", table))["clean"] is True
+    table.write_text(table.read_text() + f"{NIV[0]},{TEST}\n")
+    assert json.loads(run(*info, "--against", path, "--ids", table))["videos"] == [TEST]
     again = run(*build[:3], tmp_path / "d", *build[4:], "--ids", table, "--json")
     assert json.loads(again)["read"]["checked"][0]["unchecked"] == 0
+    assert json.loads(again)["narrations"] == json.loads(again)["read"]["excluded"]["narrations_by_id"] == 1

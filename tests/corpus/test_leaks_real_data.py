@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from recipe.config import CorpusConfig, EncoderConfig
-from recipe.corpus.build import build_corpus
 from recipe.corpus.excluded import read_exclusions
-from recipe.corpus.leaks import ExclusionReport, Exclusions, leakage
+from recipe.corpus.leaks import ExclusionReport, Exclusions
 from recipe.corpus.near_copies import is_comparable
-from recipe.corpus.store import Corpus
 from recipe.data.benchmarks import BENCHMARKS
 from recipe.data.narrations import read_narrations
 from recipe.types import Narration, Procedure, Segment
@@ -53,16 +50,6 @@ def test_narrations_of_annotated_videos_are_left_out(shared_data: Path, file: st
     narrations = read_narrations(shared_data / "narrations" / file)
     assert len(list(excluding(shared_data, "youcook2").filter(narrations, report))) == others
     assert report.narrations_by_id == shared
-
-
-def test_a_corpus_tells_which_test_videos_it_holds(shared_data: Path, tmp_path: Path) -> None:
-    narrations = list(read_narrations(shared_data / "narrations" / "narrations_timed.jsonl"))
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:4"), shard_size=200)
-    corpus = Corpus.open(build_corpus(narrations, tmp_path / "c", config))
-    report = leakage(corpus.folder, read_exclusions([shared_data / "youcook2" / "procedures.jsonl"]))
-    assert len(report.videos) == 319
-    assert not report.copied_videos
-    assert report.copied_captions <= 2  # what cooks say is not what annotators write
 
 
 def test_a_video_that_was_uploaded_twice_is_found_by_its_captions(shared_data: Path) -> None:

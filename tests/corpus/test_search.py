@@ -1,7 +1,6 @@
 """Stage 1: the float64 oracle's answer on every path, for any shapes and the hardest corpora, with its certificate."""
 
 import errno
-import importlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from indexed import oracle, same, unit, write_corpus
 from numpy.typing import NDArray
+from tests.conftest import built_corpus
 
 pytest.importorskip("numba", reason="the corpus index needs numba")
 
 from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.index import Index
-from recipe.corpus.scan import integers, scores
-from recipe.corpus.scan.certificate import merge
-from recipe.corpus.scan.quantise import quantise_queries, rotate, scratch
-from recipe.corpus.scan.scores import available, prepare
+from recipe.corpus.index import Index, SearchResult
+from recipe.corpus.scan.quantise import Queries, quantise_queries, rotate
+from recipe.corpus.scan.scores import available, exact_scorer, float_scores, integer_scores, prepare
 from recipe.corpus.scan.shards import MappedArray, StreamedArray, joined_bounds
-from recipe.corpus.store import Corpus, best_matches
+from recipe.corpus.store import Corpus, best_segments
 from recipe.data.narrations import read_narrations
 from recipe.errors import ConfigError, CorpusError, InputError
 from recipe.types import Narration, Segment
@@ -108,7 +106,7 @@ def test_integer_sums_are_the_same_for_every_isa(lengths: list[int], steps: list
         for q, row in enumerate(queries.steps):
             W = queries.codes[row[row >= 0]].astype(np.int64) @ codes.astype(np.int64).T
             wanted[:, q] = [round(monotone_coverage(W[:, a:b]) * len(W)) for a, b in pairwise(offsets)]
-        np.testing.assert_array_equal(sums(codes, offsets, prepare(queries))[:, : len(steps)], wanted)
+        np.testing.assert_array_equal(sums(codes, offsets, queries)[:, : len(steps)], wanted)
 
 
 @settings(max_examples=50, deadline=None)
@@ -125,38 +123,16 @@ def test_the_largest_codes_do_not_overflow(steps: int, size: int, seed: int, seg
         queries = quantise_queries([vectors], isa)
         W = queries.codes[queries.steps[0]].astype(np.int64) @ codes.astype(np.int64).T
         wanted = [[round(monotone_coverage(W[:, k : k + 1]) * steps)] for k in range(6)]
-        np.testing.assert_array_equal(sums(codes, np.arange(7), prepare(queries)), wanted)
+        np.testing.assert_array_equal(sums(codes, np.arange(7), queries), wanted)
 
 
-def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], prepared: scores.PackedQueries) -> NDArray[np.int32]:
-    """By the kernel of `prepared`, in two pieces."""
-    narrations, width = len(offsets) - 1, len(prepared.columns) * (1 if prepared.kinds is None else 16)
-    result = np.empty((narrations, width), np.int32)
-    for first, last in {(0, narrations // 2), (narrations // 2, narrations)}:
-        if first == last:
-            continue
-        arguments = (codes[offsets[first] : offsets[last]], offsets, *prepared[:3])
-        if prepared.kinds is None:
-            integers.scan_single(*arguments, first, last, result)
-        else:
-            W, best = scratch((32, prepared.starts.size), np.int32), scratch(prepared.columns.shape, np.int32)
-            integers.scan_batch(*arguments, prepared.kinds, W, best, first, last, result)
+def sums(codes: NDArray[np.int8], offsets: NDArray[np.int64], queries: Queries) -> NDArray[np.int32]:
+    """By the kernel for these queries, in two pieces."""
+    prepared, narrations = prepare(queries), len(offsets) - 1
+    result = np.empty((narrations, prepared.width), np.int32)
+    for first, last in pairwise(sorted({0, narrations // 2, narrations})):
+        prepared.scan(codes[offsets[first] : offsets[last]], offsets, first, last, result)
     return result
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("isa", ["vnni", "avx2", "portable"])
-def test_each_instruction_set_can_be_forced_and_gives_the_same_hits(isa: str, tmp_path: Path) -> None:
-    if isa not in available():
-        pytest.skip(f"this processor has no {isa}")
-    generator = np.random.default_rng(1)
-    folder = write_corpus(tmp_path / "c", random_corpus(generator, 100), shard_size=64)
-    queries = [unit(generator, m, 100) for m in [*range(1, 12)] * 2]
-    forced, portable = Index.open(folder, isa=isa), Index.open(folder, isa="portable")
-    for batch in (queries, *([query] for query in queries[:3])):
-        found, wanted = forced.search(batch, 9), portable.search(batch, 9)
-        assert [result.hits for result in found] == [result.hits for result in wanted]
-        assert isa == "avx2" or found == wanted  # its codes of steps are coarser, hence its bounds
 
 
 def test_an_instruction_set_that_does_not_run_here_is_refused(tmp_path: Path) -> None:
@@ -165,7 +141,7 @@ def test_an_instruction_set_that_does_not_run_here_is_refused(tmp_path: Path) ->
         Index.open(folder, isa="sve").search([unit(np.random.default_rng(2), 2, 16)])
 
 
-def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streamed_and_cut_corpora_and_every_isa_answer_alike(tmp_path: Path) -> None:
     generator = np.random.default_rng(2)
     narrations = random_corpus(generator, 48, 300)
     queries = [unit(generator, m, 48) for m in (3, 7)]
@@ -177,12 +153,14 @@ def test_streamed_and_mapped_and_cut_corpora_answer_alike(tmp_path: Path, monkey
     ]
     parts = [Index.open(folder, shards=numbers) for numbers in ([0, 5, 3], [1, 2], [8, 4, 6, 7])]
     assert sum(map(len, parts)) == len(whole) == 300
-    merged = [merge(found, 25) for found in zip(*(part.search(queries) for part in parts), strict=True)]
+    merged = [SearchResult.merged(found, 25) for found in zip(*(part.search(queries) for part in parts), strict=True)]
     assert [found.hits for found in merged] == [found.hits for found in wanted]
     assert [found.certificate.threshold for found in merged] == [found.certificate.threshold for found in wanted]
-    monkeypatch.setattr("recipe.corpus.scan.scores.CHUNK_BYTES", 100)
-    monkeypatch.setattr("recipe.corpus.scan.scores.PAIRS_AT_ONCE", 1)
-    assert whole.search(queries) == wanted
+    for isa in available():  # codes of steps are coarser for one of them, hence its bounds
+        forced = Index.open(folder, isa=isa)
+        assert [found.hits for found in forced.search(queries)] == [found.hits for found in wanted]
+        assert forced.search(queries[:1])[0].hits == wanted[0].hits
+    assert Index.open(whole.folder, threads=60).search(queries) == wanted  # in pieces of few narrations
     np.testing.assert_array_equal(whole.coverage(queries[0]), Index.open(folder, streamed=True).coverage(queries[0]))
 
 
@@ -234,15 +212,14 @@ def test_what_8_bits_cannot_tell_apart_is_scanned_in_full(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("isa", available())
 def test_errors_stay_below_the_certified_bounds(isa: str, tmp_path: Path) -> None:
-    search = importlib.import_module("recipe.corpus.scan.scores")
     generator = np.random.default_rng(4)
     index = Index.open(write_corpus(tmp_path / "c", clustered(generator, 40)))
     query = unit(generator, 5, 40)
     queries = quantise_queries([query], isa)
-    true = search.exact_scorer(index.shards, queries)(np.arange(120), np.zeros(120, np.int64))
+    true = exact_scorer(index.shards, queries)(np.arange(120), np.zeros(120, np.int64))
     for found in (
-        search.integer_scores(index.shards, joined_bounds(index.shards), queries),
-        search.float_scores(index.shards, query),
+        integer_scores(index.shards, joined_bounds(index.shards), queries),
+        float_scores(index.shards, query),
     ):
         error = np.abs(found.sums[:, 0] * found.scales * found.factors[0] - true)
         assert (error <= found.errors @ found.weights[0]).all()
@@ -252,7 +229,6 @@ def test_errors_stay_below_the_certified_bounds(isa: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(("loser", "isa"), [("segment", "portable"), *(("step", isa) for isa in available())])
 def test_the_worst_errors_reach_the_bounds_and_do_not_pass_them(loser: str, isa: str, tmp_path: Path) -> None:
     """A step along what a segment's code loses, or a segment along what a step's code loses, itself coded exactly."""
-    search = importlib.import_module("recipe.corpus.scan.scores")
     basis = rotate(np.eye(64))
     one = unit(np.random.default_rng(11), 1, 64).astype(np.float16 if loser == "segment" else np.float32)
     turned = rotate(one)
@@ -264,7 +240,7 @@ def test_the_worst_errors_reach_the_bounds_and_do_not_pass_them(loser: str, isa:
     index = Index.open(write_corpus(tmp_path / "c", [segment]))
     stored = index.shards[0].embeddings.rows(0, 1).astype(np.float64)
     queries = quantise_queries([step], isa)
-    scores = search.integer_scores(index.shards, joined_bounds(index.shards), queries)
+    scores = integer_scores(index.shards, joined_bounds(index.shards), queries)
     true = float((stored @ step.T.astype(np.float64))[0, 0])
     error = abs(scores.sums[0, 0] * scores.scales[0] * scores.factors[0] - true)
     assert 0.9 * scores.bounds[0] < error <= scores.bounds[0]
@@ -296,8 +272,7 @@ def test_search_finds_the_narration_that_says_the_steps_in_order(tmp_path: Path)
 
 
 def test_searches_that_cannot_be_made_are_refused(tmp_path: Path) -> None:
-    config = CorpusConfig(encoder=EncoderConfig(name="hash:8"))
-    corpus = Corpus.open(build_corpus([Narration("v", (Segment("boil"),))], tmp_path / "c", config))
+    corpus = built_corpus(tmp_path / "c", [Narration("v", (Segment("boil"),))], "hash:8")
     with pytest.raises(InputError, match="there are no steps"):
         corpus.search([])
     with pytest.raises(InputError, match="k = 0"):
@@ -324,7 +299,6 @@ def test_a_file_cut_short_under_a_streamed_index_is_named(tmp_path: Path) -> Non
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**32 - 1))
 def test_matches_attain_the_score_in_order(steps: int, segments: int, seed: int) -> None:
     W = np.random.default_rng(seed).uniform(-1, 1, (steps, segments)).astype(np.float32)
-    matches = best_matches(W)
-    assert [match.step for match in matches] == list(range(steps))
-    assert [match.segment for match in matches] == sorted(match.segment for match in matches)
-    assert np.mean([match.similarity for match in matches]) == pytest.approx(monotone_coverage(W), abs=1e-6)
+    chosen = best_segments(W)
+    assert chosen == sorted(chosen)
+    assert W[range(steps), chosen].mean() == pytest.approx(monotone_coverage(W), abs=1e-6)

@@ -1,6 +1,5 @@
 """`verify` finds every edit by hand: by checksum, and, where the checksums were edited too, by encoding again."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.corpus.conftest import narrations
+from tests.corpus.conftest import hide_damage, narrations
 
-from recipe.artifacts import file_sha256
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.layout import corpus_id
 from recipe.corpus.store import Corpus
 from recipe.corpus.verify import TOLERANCE, verify_corpus
 from recipe.errors import CorpusError, InputError
@@ -89,13 +86,7 @@ def test_an_edit_with_its_checksum_is_found_by_encoding_again(
     folder: Path, edit: Callable[[Path], None], because: str
 ) -> None:
     edit(folder / "shards" / "00001")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    files = manifest["shards"][1]["files"]
-    for name in files:
-        path = folder / "shards" / "00001" / name
-        files[name] = {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
-    manifest["id"] = corpus_id(manifest)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    hide_damage(folder)
     corpus = Corpus.open(folder)
     verify_corpus(corpus)
     with pytest.raises(CorpusError, match=rf"shards/00001: .*{because}"):

@@ -105,6 +105,7 @@ class Bert:
         block: list[int] = []
         free = 0
         for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+            # Next fit, longest first: a block is closed at the first text that does not fit.
             if lengths[index] > free and block:
                 yield block
                 block = []

@@ -131,6 +131,7 @@ class Index:
 
     def _scan(self, query: NDArray[np.float32], k: int) -> SearchResult:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
+        # The codes are not read, so that any instruction set will do: exact scoring takes the steps' vectors.
         search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query], "portable")
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)

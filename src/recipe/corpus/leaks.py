@@ -276,6 +276,7 @@ class Exclusions:
         same_kind = {True: report.youtube_ids > 0, False: report.narrations > report.youtube_ids}
         known = {video.source for video in self._videos if video.video_id in report.excluded_ids}
         by_text: dict[tuple[str, str | int], bool] = {}
+        # A video of a source counts once, with the texts of all its rows; one without an id stands for itself.
         for number, video in enumerate(self._videos):
             key = (video.source, video.video_id or number)
             by_text[key] = by_text.get(key, False) or any(map(is_comparable, video.texts))
@@ -318,6 +319,7 @@ class Exclusions:
         copies = self._copies.find([segment.text for segment in narration.segments])
         copied = sum(copy is not None for copy in copies)
         by_text = copied == len(copies)
+        # Captions too short to be compared tell nothing, for it or against it.
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable

@@ -107,6 +107,7 @@ class NearCopies:
                 continue
             # A near-copy may have fewer words or more: those of up to `MOST_PAIRED` are listed under pairs, others not.
             lookups: list[int] = []
+            # From t |A| to |A| / t words (Jaccard, t = NEAR %).
             if NEAR * size <= 100 * MOST_PAIRED:
                 lookups += self._keys(size, ranks, paired=True)
             if 100 * size > NEAR * MOST_PAIRED:
@@ -153,4 +154,5 @@ class NearCopies:
 
 def _spare(size: int) -> int:
     """Most words of a set of this size that a near-copy can lack."""
+    # |A and B| >= t |A or B| >= t |A|, so that B lacks at most (1 - t) |A| of the words of A, rounded down.
     return size + (-NEAR * size // 100)

@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -320,7 +320,7 @@ class Hits(list[Hit]):
         steps, queries = self._steps or ((), np.zeros((0, self._corpus.dimension), np.float32))
         rows = []
         for hit, narration in zip(self, self.narrations, strict=True):
-            matches = best_matches(queries @ self._corpus.embeddings(hit.narration).T) if len(queries) else []
+            W = queries @ self._corpus.embeddings(hit.narration).T
             rows.append(
                 {
                     "narration": hit.narration,
@@ -331,12 +331,12 @@ class Hits(list[Hit]):
                     "score": hit.score,
                     "matches": [
                         {
-                            "step": steps[match.step],
-                            "segment": match.segment,
-                            "similarity": match.similarity,
-                            **{name: getattr(narration.segments[match.segment], name) for name in _SEGMENT},
+                            "step": step,
+                            "segment": k,
+                            "similarity": float(similarities[k]),
+                            **{name: getattr(narration.segments[k], name) for name in _SEGMENT},
                         }
-                        for match in matches
+                        for step, similarities, k in zip(steps, W, best_segments(W), strict=True)
                     ],
                 }
             )
@@ -401,28 +401,20 @@ def summarise(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-class StepMatch(NamedTuple):
-    """A step and the segment that covers it, by index, with their cosine similarity."""
+def best_segments(W: NDArray[np.float32]) -> list[int]:
+    """The segment of each step in the monotone assignment of the highest sum, W [M, L]; of equal ones, the earliest.
 
-    step: int
-    segment: int
-    similarity: float
-
-
-def best_matches(W: NDArray[np.float32]) -> list[StepMatch]:
-    """The monotone assignment of the highest sum, for W [M steps, L segments]; of equal ones, the earliest.
-
-    >>> best_matches(np.float32([[0.5, 1.0, 0.0], [1.0, 0.0, 0.75]]))
-    [StepMatch(step=0, segment=1, similarity=1.0), StepMatch(step=1, segment=2, similarity=0.75)]
+    >>> best_segments(np.float32([[0.5, 1.0, 0.0], [1.0, 0.0, 0.75]]))
+    [1, 2]
     """
     D = np.array(W, dtype=np.float64)
     # D[i, k] = W[i, k] + max of D[i - 1, k'] over k' <= k (Eq. 3 of the paper).
     for i in range(1, len(D)):
         D[i] += np.maximum.accumulate(D[i - 1])
-    matches = []
+    chosen: list[int] = []
     end = D.shape[1]
-    for i in reversed(range(len(D))):
-        k = int(np.argmax(D[i, :end]))
-        matches.append(StepMatch(i, k, float(W[i, k])))
-        end = k + 1
-    return matches[::-1]
+    # Back from the last step: among the segments up to that of the step after it, the first of the highest D.
+    for row in D[::-1]:
+        chosen.append(int(np.argmax(row[:end])))
+        end = chosen[-1] + 1
+    return chosen[::-1]

@@ -10,7 +10,6 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,35 +32,21 @@ except ModuleNotFoundError as error:
 Opener = Callable[[EncoderConfig], Encoder]
 
 
-@dataclass(frozen=True, slots=True)
-class Workers:
-    """The processes that encode, and what each takes of the cluster."""
-
-    count: int | None = None
-    """None: as many as the cluster has room for."""
-    cpus: float = 1
-    """Threads that a process computes with, where the encoder runs on CPUs."""
-    gpus: float | None = None
-    """None: one where the cluster has any, else none. 0.5 puts two processes on a device."""
-    retries: int = 3
-    """How often a shard is begun again after its process died."""
-
-
-_AS_MANY_AS_FIT = Workers()
-
-
 def encode_shards(
     output: Path,
     shards: Sequence[int],
     encoder: EncoderConfig,
     advance: Advance,
     *,
-    workers: Workers = _AS_MANY_AS_FIT,
+    workers: int | None = None,
+    retries: int = 3,
     opener: Opener = open_encoder,
 ) -> None:
     """Encode the staged shards of these numbers; each is byte for byte what one process makes of it.
 
-    `advance` counts the segments of finished shards. Raises the RecipeError of the first shard that fails,
+    `workers`: processes that encode, in place of as many as the cluster has room for; each takes one CPU, and one GPU
+    where the cluster has any. `retries`: how often a shard is begun again after its process died. `advance` counts the
+    segments of finished shards. Raises the RecipeError of the first shard that fails,
     EncoderMismatch where a machine holds another model than the build is bound to, and ComputeError where a
     shard's processes keep dying or the cluster has no room for one.
     """
@@ -70,18 +55,13 @@ def encode_shards(
     output = output.resolve()
     for shard in shards:
         _attempts(output, shard).unlink(missing_ok=True)
-    with cluster((workers.count or 1) * workers.cpus), _quiet_data():
+    with cluster(workers or 1), _quiet_data():
         whole = ray.cluster_resources()
-        gpus = workers.gpus if workers.gpus is not None else float(whole.get("GPU", 0) > 0)
-        count = workers.count
+        needed = {name: 1 for name in ("CPU", "GPU") if name == "CPU" or whole.get(name, 0) > 0}
+        count = workers or min(int(whole.get(name, 0)) for name in needed)
         if not count:
-            needed = {"CPU": workers.cpus, "GPU": gpus}
-            count = min(int(whole.get(name, 0) // amount) for name, amount in needed.items() if amount)
-            if not count:
-                has = ", ".join(f"{whole.get(name, 0):g} {name}s" for name in needed)
-                raise ComputeError(
-                    f"the cluster has no room for one worker of {workers.cpus:g} CPUs and {gpus:g} GPUs: it has {has}."
-                )
+            has = ", ".join(f"{whole.get(name, 0):g} {name}s" for name in ("CPU", "GPU"))
+            raise ComputeError(f"the cluster has no room for a worker of one {' and one '.join(needed)}: it has {has}.")
 
         # A block a shard, so that a worker takes one number at a time.
         numbers = ray.data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
@@ -89,12 +69,12 @@ def encode_shards(
         numbers.context.enable_progress_bars = False
         encoded = numbers.map_batches(
             _Encode,
-            fn_constructor_args=(output, encoder, opener, workers.retries),
+            fn_constructor_args=(output, encoder, opener, retries),
             batch_size=1,
             # One shard at a time: the last ones are shared out evenly.
             compute=ray.data.ActorPoolStrategy(size=min(count, len(shards)), max_tasks_in_flight_per_actor=1),
-            num_cpus=workers.cpus,
-            num_gpus=gpus,
+            num_cpus=1,
+            num_gpus=needed.get("GPU", 0),
         )
         try:
             for row in encoded.iter_rows():  # in the order in which shards end

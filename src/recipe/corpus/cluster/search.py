@@ -23,7 +23,7 @@ from recipe.config.corpus import EncoderConfig
 from recipe.corpus.index import Index
 from recipe.corpus.layout import open_manifest
 from recipe.corpus.scan import kernels
-from recipe.corpus.scan.certificate import SearchResult, merge
+from recipe.corpus.scan.certificate import SearchResult
 from recipe.corpus.store import Corpus
 from recipe.errors import ComputeError, CorpusError, InputError, MissingExtra, RecipeError, first_line
 
@@ -173,6 +173,7 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
         runs = balanced([shard["segments"] for shard in manifest["shards"]], actors)
         with ExitStack() as stack:
             stack.enter_context(cluster(len(runs) * placement.cpus))
+            # Restarted without end, because only the retries of one search tell that its processes keep dying.
             kind = ray.remote(_Actor).options(
                 num_cpus=placement.cpus,
                 num_gpus=placement.gpus,
@@ -204,7 +205,7 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
         # Put once for all actors, which read it from the memory of their machine.
         shared = ray.put(list(queries))
         answers = self._ask([actor.search.remote(shared, k) for actor in self._actors])
-        return [merge(results, k) for results in zip(*answers, strict=True)]
+        return [SearchResult.merged(results, k) for results in zip(*answers, strict=True)]
 
     def close(self) -> None:
         """Stop the actors, and the cluster where it was started for them."""

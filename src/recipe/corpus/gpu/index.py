@@ -23,17 +23,7 @@ try:
     import torch
     import triton
 
-    from recipe.corpus.gpu.scan import (
-        NarrationBounds,
-        QueryBounds,
-        Segments,
-        best,
-        estimate,
-        fits,
-        reaching,
-        scan,
-        segments,
-    )
+    from recipe.corpus.gpu.scan import Estimates, NarrationBounds, QueryBounds, Segments, fits, scan, segments
     from recipe.corpus.scan.quantise import Queries
 except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
@@ -60,6 +50,49 @@ class DeviceShards(NamedTuple):
     known: NarrationBounds
     first: int
 
+    @classmethod
+    def place(
+        cls,
+        shards: Sequence[Shard],
+        first: int,
+        device: torch.device,
+        precision: Precision,
+        progress: Progress = SILENT,
+    ) -> "DeviceShards":
+        """Shards on a device, copied piece by piece. Raises ConfigError where its free memory is too small."""
+        d = shards[0].embeddings.shape[1]
+        starts = np.cumsum([0, *(shard.offsets[-1] for shard in shards)])
+        rows, count = int(starts[-1]), sum(map(len, shards))
+        kind = KINDS[precision]
+        # 40: offsets, members and the bounds of a narration; 8: the sums of a query and the copy of equal queries
+        needed = rows * padded(d) * kind.itemsize + count * (40 + 8 * BATCH) + _WORKING
+        if device.type == "cuda" and needed > (free := torch.cuda.mem_get_info(device)[0]):
+            raise ConfigError(
+                f"{rows:,} segments of {d} numbers as {precision} need {needed:,} bytes on {device}, of which {free:,} "
+                "are free; name more devices, open fewer shards, or choose precision 'int8'."
+            )
+        vectors = torch.zeros((rows, padded(d)), dtype=kind, device=device)
+        row = 0
+        with progress.task(f"Copy to {device}", rows) as advance:
+            for shard in shards:
+                array = shard.codes if precision == "int8" else shard.embeddings
+                step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
+                for start in range(0, array.shape[0], step):
+                    # Copied, because torch takes no array that is mapped to be read only.
+                    piece = np.array(array.rows(start, min(array.shape[0], start + step)))
+                    vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
+                    row += len(piece)
+                    advance(len(piece))
+        offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
+        # ||x|| is no more than the norm of x's code and its residual together.
+        scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
+        if precision == "float16":
+            scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
+        known = NarrationBounds(
+            *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
+        )
+        return cls(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
+
 
 def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
     """Shards as at most so many runs of about equal numbers of segments, none empty."""
@@ -69,58 +102,12 @@ def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
     return (range(a, b) for a, b in pairwise(bounds) if a < b)
 
 
-def place(
-    shards: Sequence[Shard], first: int, device: torch.device, precision: Precision, progress: Progress = SILENT
-) -> DeviceShards:
-    """Shards on a device, copied piece by piece. Raises ConfigError where its free memory is too small."""
-    d = shards[0].embeddings.shape[1]
-    starts = np.cumsum([0, *(shard.offsets[-1] for shard in shards)])
-    rows, count = int(starts[-1]), sum(map(len, shards))
-    kind = KINDS[precision]
-    # 40: offsets, members and the bounds of a narration; 8: the sums of a query and the copy of equal queries
-    needed = rows * padded(d) * kind.itemsize + count * (40 + 8 * BATCH) + _WORKING
-    if device.type == "cuda" and needed > (free := torch.cuda.mem_get_info(device)[0]):
-        raise ConfigError(
-            f"{rows:,} segments of {d} numbers as {precision} need {needed:,} bytes on {device}, of which {free:,} are "
-            "free; name more devices, open fewer shards, or choose precision 'int8'."
-        )
-    vectors = torch.zeros((rows, padded(d)), dtype=kind, device=device)
-    row = 0
-    with progress.task(f"Copy to {device}", rows) as advance:
-        for shard in shards:
-            array = shard.codes if precision == "int8" else shard.embeddings
-            step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
-            for start in range(0, array.shape[0], step):
-                # Copied, because torch takes no array that is mapped to be read only.
-                piece = np.array(array.rows(start, min(array.shape[0], start + step)))
-                vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
-                row += len(piece)
-                advance(len(piece))
-    offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
-    # ||x|| is no more than the norm of x's code and its residual together.
-    scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
-    if precision == "float16":
-        scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
-    known = NarrationBounds(
-        *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
-    )
-    return DeviceShards(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
+def device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, QueryBounds]:
+    """The unique steps [U, D] as the kernel takes them: their codes, or the steps in float16, and what they lose.
 
-
-class GpuQueries(NamedTuple):
-    """Queries as the kernel takes them: unique steps [U, D], and what bounds their error (`QueryBounds`)."""
-
-    vectors: torch.Tensor
-    queries: NDArray[np.int32]
-    bounds: QueryBounds
-
-
-def gpu_queries(queries: Queries, precision: Precision) -> GpuQueries:
-    """The codes of the steps; or the steps in float16, scaled so that none overflows.
-
-    Of float16, the error of their sums counts as one of theirs. Products of float16 are exact in float32. Each of the
-    D + M additions of a sum loses at most 2^-23 of the absolute values that go into it, of which the sum is at most
-    ||q|| ||x|| a step.
+    Steps in float16 are scaled so that none overflows, and the error of their sums counts as one of theirs. Products of
+    float16 are exact in float32. Each of the D + M additions of a sum loses at most 2^-23 of the absolute values that
+    go into it, of which the sum is at most ||q|| ||x|| a step.
     """
     vectors: NDArray[np.int8 | np.float16]
     if precision == "int8":
@@ -136,39 +123,32 @@ def gpu_queries(queries: Queries, precision: Precision) -> GpuQueries:
         lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
         residuals = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
     bounds = (scale / queries.lengths, residuals, queries.norms)
-    return GpuQueries(
-        torch.from_numpy(vectors), queries.steps, QueryBounds(*(torch.from_numpy(values[None]) for values in bounds))
-    )
+    return torch.from_numpy(vectors), QueryBounds(*(torch.from_numpy(values[None]) for values in bounds))
 
 
 class GpuScores:
     """Scores of Q queries with the narrations of all parts: `BoundedScores`; the sums stay on their devices."""
 
-    def __init__(self, parts: Sequence[DeviceShards], queries: GpuQueries) -> None:
-        self.method = "int8" if queries.vectors.dtype == torch.int8 else "float16"
+    def __init__(self, parts: Sequence[DeviceShards], queries: Queries, precision: Precision) -> None:
+        self.method: str = precision
         self._firsts = [part.first for part in parts]
+        vectors, bounds = device_steps(queries, precision)
         # All scans are started before the first result is awaited.
-        sums = [scan(p.segments, queries.vectors.to(p.segments.vectors.device), queries.queries) for p in parts]
+        sums = [scan(part.segments, vectors.to(part.segments.vectors.device), queries.steps) for part in parts]
         self._estimates = [
-            estimate(of, part.known, QueryBounds(*(values.to(of.device) for values in queries.bounds)))
+            Estimates.of(of, part.known, QueryBounds(*(values.to(of.device) for values in bounds)))
             for part, of in zip(parts, sums, strict=True)
         ]
 
     @property
     def bounds(self) -> NDArray[np.float64]:
         """[Q]: no error is larger."""
-        bounds = [
-            (part.known.residual.max() * part.queries.norm + part.known.norm.max() * part.queries.residual)[0]
-            .cpu()
-            .numpy()
-            for part in self._estimates
-        ]
-        largest: NDArray[np.float64] = np.max(bounds, axis=0)
+        largest: NDArray[np.float64] = np.max([part.largest_errors().cpu().numpy() for part in self._estimates], axis=0)
         return largest
 
     def best(self, k: int) -> NDArray[np.int64]:
         """[Q, k]: the narrations of the k highest scores, k <= N."""
-        tops = [best(part, k) for part in self._estimates]
+        tops = [part.best(k) for part in self._estimates]
         estimates = np.concatenate([estimates.cpu().numpy() for estimates, _ in tops])
         narrations = np.concatenate(
             [narrations.cpu().numpy() + first for (_, narrations), first in zip(tops, self._firsts, strict=True)]
@@ -181,7 +161,7 @@ class GpuScores:
         """Narrations [P] and queries [P] of all pairs whose score + bound is not below the query's threshold [Q]."""
         narrations, queries = [], []
         for part, first in zip(self._estimates, self._firsts, strict=True):
-            rows, columns = reaching(part, torch.from_numpy(thresholds).to(part.sums.device))
+            rows, columns = part.reaching(torch.from_numpy(thresholds).to(part.sums.device))
             narrations.append(rows.cpu().numpy() + first)
             queries.append(columns.cpu().numpy())
         return np.concatenate(narrations), np.concatenate(queries)
@@ -206,7 +186,7 @@ class GpuIndex(Index):
         self.precision = precision
         placed = [_device(name) for name in devices]
         self._parts = [
-            place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision, progress)
+            DeviceShards.place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision, progress)
             for run, device in zip(divide(shards, len(placed)), placed, strict=False)
         ]
 
@@ -235,7 +215,7 @@ class GpuIndex(Index):
     def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
             return None
-        return GpuScores(self._parts, gpu_queries(queries, self.precision))
+        return GpuScores(self._parts, queries, self.precision)
 
 
 def _device(name: str) -> torch.device:

@@ -81,6 +81,40 @@ class SortedQueries(NamedTuple):
     copies: NDArray[np.int64]
     """[Q]: the same for each query."""
 
+    def blocks(self, cut: NDArray[np.int64], widest: int) -> ScanPlan:
+        """The queries in order, as many to a block as fit, where the first `cut` [R] steps of each are its head."""
+        head_levels = _power(int(cut.max())) if cut.any() else 0
+        tail_levels = _power(max(1, int((self.lengths - cut).max())))
+        keys = [tuple(row[:end]) for row, end in zip(self.steps.tolist(), cut.tolist(), strict=True)]
+        fewest = max(1, NARROWEST // tail_levels)
+        tails = max(_power(len(keys)), fewest)
+        while True:  # half as many queries a block until its columns are few enough
+            width = 0
+            if head_levels:
+                most = max(len(set(keys[start : start + tails])) for start in range(0, len(keys), tails))
+                width = max(_power(most), NARROWEST // head_levels)
+            shape = BlockShape(head_levels, width, tail_levels, tails)
+            if shape.columns <= widest or tails == fewest:
+                break
+            tails //= 2
+
+        count = -(-len(keys) // shape.tails)
+        head_steps = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
+        tail_steps = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
+        parents = np.zeros((count, shape.tails), np.int32)
+        columns = np.full((count, shape.tails), -1, np.int32)
+        numbers: list[dict[tuple[int, ...], int]] = [{} for _ in range(count)]
+        for row, key in enumerate(keys):
+            block, column = divmod(row, shape.tails)
+            tail = self.steps[row, cut[row] : self.lengths[row]]
+            tail_steps[block, : len(tail), column] = tail
+            columns[block, column] = self.firsts[row]
+            if shape.heads:
+                head = numbers[block].setdefault(key, len(numbers[block]))
+                head_steps[block, : len(key), head] = key
+                parents[block, column] = head
+        return ScanPlan(shape, head_steps, tail_steps, parents, columns, self.copies)
+
 
 def plan(steps: NDArray[np.int32], widest: int) -> ScanPlan:
     """Blocks of at most `widest` columns, where one query's levels are no more, for queries [Q, M] of steps.
@@ -90,48 +124,14 @@ def plan(steps: NDArray[np.int32], widest: int) -> ScanPlan:
     """
     unique, firsts, copies = np.unique(steps, axis=0, return_index=True, return_inverse=True)
     lengths = (unique >= 0).sum(axis=1)
+    # The largest power of two up to the longest query: 12 levels as 8 and 4 leave none empty, as 16 a quarter.
     power = 1 << (int(lengths.max()).bit_length() - 1)
     # Steps at the beginning of each query that another begins with too: of sorted queries, a neighbour.
     equal = np.logical_and.accumulate(unique[1:] == unique[:-1], axis=1).sum(axis=1)
     shared = np.minimum(np.maximum(np.r_[0, equal], np.r_[equal, 0]), lengths)
     cuts = [np.zeros_like(lengths), shared, np.minimum(lengths, power)]
     ordered = SortedQueries(unique, lengths, firsts, firsts[copies.ravel()])
-    return min((_blocks(ordered, cut, widest) for cut in cuts), key=lambda candidate: candidate.columns)
-
-
-def _blocks(queries: SortedQueries, cut: NDArray[np.int64], widest: int) -> ScanPlan:
-    """The queries in order, as many to a block as fit."""
-    head_levels = _power(int(cut.max())) if cut.any() else 0
-    tail_levels = _power(max(1, int((queries.lengths - cut).max())))
-    keys = [tuple(row[:end]) for row, end in zip(queries.steps.tolist(), cut.tolist(), strict=True)]
-    fewest = max(1, NARROWEST // tail_levels)
-    tails = max(_power(len(keys)), fewest)
-    while True:  # half as many queries a block until its columns are few enough
-        width = 0
-        if head_levels:
-            most = max(len(set(keys[start : start + tails])) for start in range(0, len(keys), tails))
-            width = max(_power(most), NARROWEST // head_levels)
-        shape = BlockShape(head_levels, width, tail_levels, tails)
-        if shape.columns <= widest or tails == fewest:
-            break
-        tails //= 2
-
-    count = -(-len(keys) // shape.tails)
-    head_steps = np.full((count, shape.head_levels, shape.heads), -1, np.int32)
-    tail_steps = np.full((count, shape.tail_levels, shape.tails), -1, np.int32)
-    parents = np.zeros((count, shape.tails), np.int32)
-    columns = np.full((count, shape.tails), -1, np.int32)
-    numbers: list[dict[tuple[int, ...], int]] = [{} for _ in range(count)]
-    for row, key in enumerate(keys):
-        block, column = divmod(row, shape.tails)
-        tail = queries.steps[row, cut[row] : queries.lengths[row]]
-        tail_steps[block, : len(tail), column] = tail
-        columns[block, column] = queries.firsts[row]
-        if shape.heads:
-            head = numbers[block].setdefault(key, len(numbers[block]))
-            head_steps[block, : len(key), head] = key
-            parents[block, column] = head
-    return ScanPlan(shape, head_steps, tail_steps, parents, columns, queries.copies)
+    return min((ordered.blocks(cut, widest) for cut in cuts), key=lambda candidate: candidate.columns)
 
 
 def _power(number: int) -> int:
@@ -159,7 +159,10 @@ class QueryBounds(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """A_mono of Q queries with N narrations as the scan has it, and what bounds its error."""
+    """A_mono of Q queries with N narrations as the scan has it, and what bounds its error.
+
+    An estimate is off by at most norm(q) residual(x) + residual(q) norm(x), means over the query's steps.
+    """
 
     sums: torch.Tensor
     """[N, Q], of a scan."""
@@ -168,60 +171,59 @@ class Estimates(NamedTuple):
     known: NarrationBounds
     queries: QueryBounds
 
+    @classmethod
+    def of(cls, sums: torch.Tensor, known: NarrationBounds, queries: QueryBounds) -> "Estimates":
+        """The sums [N, Q] of a scan with their bounds, read once for the highest estimate of each block."""
+        maxima = []
+        for start in range(0, len(sums), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            maxima.append(_blockwise(sums[rows] * (known.scale[rows] * queries.weight)))
+        return cls(sums, torch.cat(maxima), known, queries)
 
-def estimate(sums: torch.Tensor, known: NarrationBounds, queries: QueryBounds) -> Estimates:
-    """The sums [N, Q] of a scan with their bounds, read once for the highest estimate of each block."""
-    maxima = []
-    for start in range(0, len(sums), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        maxima.append(_blockwise(sums[rows] * (known.scale[rows] * queries.weight)))
-    return Estimates(sums, torch.cat(maxima), known, queries)
+    def largest_errors(self) -> torch.Tensor:
+        """[Q]: no narration's estimate is off by more."""
+        known, asked = self.known, self.queries
+        return (known.residual.max() * asked.norm + known.norm.max() * asked.residual)[0]
 
+    def best(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The k highest estimates of each query and whose they are, best first, [k, Q] each; all where there are fewer.
 
-def best(scores: Estimates, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k highest estimates of each query and whose they are, best first, [k, Q] each; all where there are fewer.
+        k blocks of the highest maxima hold them: a narration outside of these has k others at least as high.
+        """
+        blocks = self.maxima.topk(min(k, len(self.maxima)), dim=0).indices
+        queries = torch.arange(blocks.shape[1], device=blocks.device).expand_as(blocks)
+        estimates, rows = (
+            values.movedim(2, 1).flatten(0, 1) for values in self._block_rows(blocks, queries, bounds=False)
+        )
+        top = estimates.topk(min(k, len(self.sums)), dim=0)
+        return top.values, rows.gather(0, top.indices)
 
-    k blocks of the highest maxima hold them: a narration outside of these has k others at least as high.
-    """
-    blocks = scores.maxima.topk(min(k, len(scores.maxima)), dim=0).indices
-    queries = torch.arange(blocks.shape[1], device=blocks.device).expand_as(blocks)
-    estimates, rows = (
-        values.movedim(2, 1).flatten(0, 1) for values in _block_rows(scores, blocks, queries, bounds=False)
-    )
-    top = estimates.topk(min(k, len(scores.sums)), dim=0)
-    return top.values, rows.gather(0, top.indices)
+    def reaching(self, thresholds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Narrations and queries, int64 [P] each, of the pairs whose A_mono may reach the query's threshold [Q]."""
+        upper = self.maxima + _blockwise(self.known.residual) * self.queries.norm
+        upper += _blockwise(self.known.norm) * self.queries.residual
+        blocks, queries = (upper >= thresholds).nonzero(as_tuple=True)
+        narrations, owners = [blocks[:0]], [queries[:0]]
+        for part, of in zip(blocks.split(_PAIRS), queries.split(_PAIRS), strict=True):
+            bounds, rows = self._block_rows(part, of, bounds=True)
+            pairs, columns = (bounds >= thresholds[of, None]).nonzero(as_tuple=True)
+            narrations.append(rows[pairs, columns])
+            owners.append(of[pairs])
+        return torch.cat(narrations), torch.cat(owners)
 
-
-def reaching(scores: Estimates, thresholds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Narrations and queries, int64 [P] each, of the pairs whose A_mono may reach the query's threshold, float64 [Q].
-
-    The estimate is off by at most norm(q) residual(x) + residual(q) norm(x), means over the query's steps.
-    """
-    upper = scores.maxima + _blockwise(scores.known.residual) * scores.queries.norm
-    upper += _blockwise(scores.known.norm) * scores.queries.residual
-    blocks, queries = (upper >= thresholds).nonzero(as_tuple=True)
-    narrations, owners = [blocks[:0]], [queries[:0]]
-    for part, of in zip(blocks.split(_PAIRS), queries.split(_PAIRS), strict=True):
-        bounds, rows = _block_rows(scores, part, of, bounds=True)
-        pairs, columns = (bounds >= thresholds[of, None]).nonzero(as_tuple=True)
-        narrations.append(rows[pairs, columns])
-        owners.append(of[pairs])
-    return torch.cat(narrations), torch.cat(owners)
-
-
-def _block_rows(
-    scores: Estimates, blocks: torch.Tensor, queries: torch.Tensor, bounds: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Estimates of the narrations of blocks with their queries, or upper bounds, and the narrations: [..., BLOCK]."""
-    rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
-    there = rows < len(scores.sums)
-    rows = rows.clamp_max(len(scores.sums) - 1)
-    of = QueryBounds(*(values[0, queries][..., None] for values in scores.queries))
-    known = NarrationBounds(*(values[rows, 0] for values in scores.known))
-    values = scores.sums[rows, queries[..., None]] * (known.scale * of.weight)
-    if bounds:
-        values += known.residual * of.norm + known.norm * of.residual
-    return values.where(there, -torch.inf), rows
+    def _block_rows(
+        self, blocks: torch.Tensor, queries: torch.Tensor, bounds: bool
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Estimates of narrations of blocks with their queries, or upper bounds, and the narrations: [..., BLOCK]."""
+        rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
+        there = rows < len(self.sums)
+        rows = rows.clamp_max(len(self.sums) - 1)
+        of = QueryBounds(*(values[0, queries][..., None] for values in self.queries))
+        known = NarrationBounds(*(values[rows, 0] for values in self.known))
+        values = self.sums[rows, queries[..., None]] * (known.scale * of.weight)
+        if bounds:
+            values += known.residual * of.norm + known.norm * of.residual
+        return values.where(there, -torch.inf), rows
 
 
 def _blockwise(values: torch.Tensor) -> torch.Tensor:

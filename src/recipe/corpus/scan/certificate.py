@@ -39,6 +39,18 @@ class SearchResult(NamedTuple):
     hits: list[Hit]
     certificate: Certificate
 
+    @classmethod
+    def merged(cls, parts: Sequence["SearchResult"], k: int) -> "SearchResult":
+        """The k best over the parts of a corpus, each the k best of its part, and the certificate of the whole."""
+        # Each part's k best contain the whole's: a narration that is not among the k best of its part has k before it.
+        hits = sorted((hit for part in parts for hit in part.hits), key=lambda hit: (-hit.score, hit.narration))[:k]
+        certificates = [part.certificate for part in parts]
+        methods = sorted({certificate.method for certificate in certificates}, key=METHODS.index)
+        bound = max(certificate.bound for certificate in certificates)
+        survivors = sum(certificate.survivors for certificate in certificates)
+        verified = all(certificate.verified for certificate in certificates)
+        return cls(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors, verified))
+
 
 class BoundedScores(Protocol):
     """Approximate scores of Q queries with N narrations, each within a known bound of the exact one."""
@@ -76,6 +88,7 @@ def certify(
     # The k-th best of all is at least the worst of these k, whatever the approximate order was.
     thresholds = known.min(axis=1)
     bounds = scores.bounds
+    # An exact score is at most score + bound: a narration for which this is below the threshold is no hit.
     # Ties with the threshold stay in: equal scores are decided by corpus order, which needs both.
     narrations, queries = scores.reaching(thresholds - SLACK)
     counts = np.bincount(queries, minlength=len(first))
@@ -107,15 +120,3 @@ def certify(
         else:
             results.append(None)
     return results
-
-
-def merge(parts: Sequence[SearchResult], k: int) -> SearchResult:
-    """The k best over the parts of a corpus, each the k best of its part, and the certificate of the whole."""
-    # Each part's k best contain the whole's: a narration that is not among the k best of its part has k before it.
-    hits = sorted((hit for part in parts for hit in part.hits), key=lambda hit: (-hit.score, hit.narration))[:k]
-    certificates = [part.certificate for part in parts]
-    methods = sorted({certificate.method for certificate in certificates}, key=METHODS.index)
-    bound = max(certificate.bound for certificate in certificates)
-    survivors = sum(certificate.survivors for certificate in certificates)
-    verified = all(certificate.verified for certificate in certificates)
-    return SearchResult(hits, Certificate("+".join(methods), hits[-1].score, bound, survivors, verified))

@@ -152,6 +152,7 @@ def coverage(
         products(bits, start - origin, stop - origin, queries, W)
         for k in range(start, stop):
             reached = zero
+            # Eq. 3 with segments outermost: `reached` is max_{k' <= k} D[i - 1, k'], of no step at first.
             for i in range(steps):
                 reached = max(best[i], W[k - start, i] + reached)
                 best[i] = reached

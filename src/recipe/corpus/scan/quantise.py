@@ -26,16 +26,6 @@ _SPARE = 3
 """Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""
 
 
-class Codes(NamedTuple):
-    """Quantised vectors, int8 [S, D], and float32 [N, 3] a narration: scale, largest residual, largest norm.
-
-    With R the rotation, x a stored vector and c its code: ||R x - scale c|| <= residual, ||scale c|| <= norm.
-    """
-
-    codes: NDArray[np.int8]
-    bounds: NDArray[np.float32]
-
-
 def rotate(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     """R x for the rows of `vectors` [n, d]: float64 [n, D]. Dot products stay what they are."""
     n, d = vectors.shape
@@ -45,8 +35,14 @@ def rotate(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
     return rotated
 
 
-def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Codes:
-    """The codes of vectors [S, d] in narrations that begin at the rows `offsets` [N + 1], none empty."""
+def quantise(
+    embeddings: NDArray[np.float16], offsets: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """The codes [S, D] of vectors [S, d] in narrations that begin at the rows `offsets` [N + 1], none empty.
+
+    Also the bounds [N, 3] of each narration: scale, largest residual and largest norm. With R the rotation, x a stored
+    vector and c its code: ||R x - scale c|| <= residual, ||scale c|| <= norm.
+    """
     codes = np.empty((len(embeddings), padded(embeddings.shape[1])), np.int8)
     bounds = np.empty((len(offsets) - 1, 3), np.float32)
     first = 0
@@ -56,7 +52,7 @@ def quantise(embeddings: NDArray[np.float16], offsets: NDArray[np.int64]) -> Cod
         part_offsets = offsets[first : last + 1] - offsets[first]
         _quantise(rotate(embeddings[rows]), part_offsets, codes[rows], bounds[first:last])
         first = last
-    return Codes(codes, bounds)
+    return codes, bounds
 
 
 @cache

@@ -48,6 +48,25 @@ class PackedQueries(NamedTuple):
     kinds: NDArray[np.int32] | None
     """How the columns lie; None where queries are taken one by one."""
 
+    @property
+    def width(self) -> int:
+        """Columns that the sums of the queries take: one each, or those of whole groups of `LANES`."""
+        return len(self.columns) * (1 if self.kinds is None else LANES)
+
+    def scan(
+        self, codes: NDArray[np.int8], offsets: NDArray[np.int64], first: int, last: int, sums: NDArray[np.int32]
+    ) -> None:
+        """Write M A_mono of the codes of every query with the narrations first:last to sums [N, width].
+
+        codes: those of these narrations [S, D]; offsets [N + 1]: as of `integers.scan_single`.
+        """
+        arguments = (codes, offsets, self.packed, self.starts, self.columns)
+        if self.kinds is None:
+            integers.scan_single(*arguments, first, last, sums)
+        else:
+            W, best = scratch((integers.TILE, self.starts.size), np.int32), scratch(self.columns.shape, np.int32)
+            integers.scan_batch(*arguments, self.kinds, W, best, first, last, sums)
+
 
 def available() -> tuple[str, ...]:
     """The instruction sets that Numba's code may use on this machine, best first."""
@@ -133,23 +152,18 @@ def integer_scores(
     """Scores from the codes, with the instructions that the queries are for; bounds: those of the shards."""
     prepared = prepare(queries)
     narrations = len(bounds.scales)
-    width = len(queries.steps) if prepared.kinds is None else len(prepared.columns) * LANES
-    sums = np.empty((narrations, width), np.int32)
+    sums = np.empty((narrations, prepared.width), np.int32)
 
     def work(shard: Shard, first: int, last: int, start: int) -> None:
         codes = shard.codes.rows(shard.offsets[first], shard.offsets[last])
-        arguments = (codes, shard.offsets, prepared.packed, prepared.starts, prepared.columns)
-        part = sums[start : start + len(shard)]
-        if prepared.kinds is None:
-            integers.scan_single(*arguments, first, last, part)
-            return
-        W = scratch((integers.TILE, LANES * (prepared.starts.size // LANES)), np.int32)
-        best = scratch(prepared.columns.shape, np.int32)
-        integers.scan_batch(*arguments, prepared.kinds, W, best, first, last, part)
+        prepared.scan(codes, shard.offsets, first, last, sums[start : start + len(shard)])
 
     in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
     # A_mono divides by M; the sums are of all M steps.
     factors = queries.scale / queries.lengths
+    # With q' and x' the decoded step and segment, <q, x> - <q', x'> = <q, x - x'> + <q - q', x'>, of which the size is
+    # at most ||q|| ||x - x'|| + ||q - q'|| ||x'|| (Cauchy and Schwarz). A_mono is a mean over steps and a maximum over
+    # assignments, and neither makes an error larger.
     weights = np.stack([queries.norms, queries.residuals], axis=1)
     return ApproximateScores("int8", sums, bounds.scales, factors, bounds.errors, weights, weights @ bounds.largest)
 

@@ -107,7 +107,7 @@ class Shard(NamedTuple):
     offsets: NDArray[np.int64]
     """[N + 1]: first segment of each narration."""
     bounds: NDArray[np.float32]
-    """[N, 3]: scale, residual and norm (`recipe.corpus.scan.quantise.Codes`)."""
+    """[N, 3]: scale, residual and norm (`recipe.corpus.scan.quantise.quantise`)."""
     codes: MappedArray | StreamedArray
     """int8 [S, D]."""
     embeddings: MappedArray | StreamedArray
