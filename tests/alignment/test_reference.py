@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from recipe.alignment.reference import monotone_coverage, needleman_wunsch
+from recipe.alignment.reference import (
+    free_coverage,
+    free_matching,
+    monotone_coverage,
+    narration_precedence,
+    needleman_wunsch,
+)
 from recipe.errors import InputError
 
 Matrix = NDArray[np.float64]
@@ -23,6 +29,8 @@ EXACT_GAP = -1 / 16
 exact_matrices = st.tuples(st.integers(1, 4), st.integers(1, 5)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.integers(-16, 64).map(lambda n: n / 64))
 )
+# As calibrated similarities are: none below 0, and many 0.
+calibrated = exact_matrices.map(lambda W: np.maximum(W - 0.5, 0))
 
 
 def all_assignments(W: Matrix) -> Iterator[float]:
@@ -78,6 +86,55 @@ def test_one_step_takes_its_best_segment_at_the_gap_of_the_paper() -> None:
     W = np.array([[0.1, -0.4, 0.9, 0.3]])
     assert monotone_coverage(W) == 0.9
     assert needleman_wunsch(W).score == pytest.approx((0.9 - 3 * 0.05) / 4)
+
+
+def best_matching(W: Matrix) -> float:
+    """Over every way to pair some steps with some segments, both rising."""
+    M, L = W.shape
+    return max(
+        sum(W[i, k] for i, k in zip(steps, segments, strict=True))
+        for size in range(min(M, L) + 1)
+        for steps in itertools.combinations(range(M), size)
+        for segments in itertools.combinations(range(L), size)
+    )
+
+
+def best_coverage(W: Matrix) -> float:
+    """Over every rising way to give each segment to a step, or to none."""
+    M, L = W.shape
+    owners = (o for o in itertools.product(range(-1, M), repeat=L) if rising([i for i in o if i >= 0]))
+    return max(sum(W[i, k] for k, i in enumerate(owner) if i >= 0) for owner in owners)
+
+
+def rising(owners: list[int]) -> bool:
+    return all(a <= b for a, b in itertools.pairwise(owners))
+
+
+@given(calibrated)
+def test_matching_is_the_best_of_all(W: Matrix) -> None:
+    found = free_matching(W)
+    matches = [(i, k) for i, k in found.path if i is not None and k is not None]
+    assert found.score == best_matching(W)
+    assert sum(W[i, k] for i, k in matches) == found.score
+    assert all(W[i, k] > 0 for i, k in matches)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(matches))
+
+
+@given(calibrated)
+def test_coverage_is_the_best_of_all(W: Matrix) -> None:
+    assert free_coverage(W) == best_coverage(W)
+
+
+@given(calibrated)
+def test_precedence_counts_every_pair_of_segments(W: Matrix) -> None:
+    M, L = W.shape
+    counted = [[sum(W[i, k] * W[j, m] for k in range(L) for m in range(k + 1, L)) for j in range(M)] for i in range(M)]
+    np.testing.assert_array_equal(narration_precedence(W), counted)
+
+
+@given(calibrated)
+def test_a_narration_told_backwards_reverses_the_vote(W: Matrix) -> None:
+    np.testing.assert_array_equal(narration_precedence(W[:, ::-1]), narration_precedence(W).T)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,25 +10,22 @@ from numpy.typing import NDArray
 from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
-from recipe.corpus.encoder_identity import EncoderIdentity
+from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.index import Index
 from recipe.progress import SILENT, Progress
 from recipe.types import Hit, Narration, Segment
 
 
-class Numbered:
+class Numbered(HashEncoder):
     """An encoder of texts that are the numbers of its vectors."""
 
     def __init__(self, vectors: NDArray[np.float32]) -> None:
+        super().__init__(vectors.shape[1])
         self.vectors = vectors
-        self.identity: EncoderIdentity = {
-            "name": "numbered",
-            "revision": None,
-            "task": None,
-            "dtype": "float32",
-            "dimension": vectors.shape[1],
-            "weights": None,
-        }
+
+    @property
+    def identity(self) -> Any:
+        return super().identity | {"name": "numbered"}
 
     def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
         return self.vectors[[int(text) for text in texts]]

@@ -40,52 +40,34 @@ def test_a_corpus_as_built_is_intact(folder: Path) -> None:
         verify_corpus(corpus, -1)
 
 
-def edit_text(shard: Path) -> None:
-    table = pq.read_table(shard / "segments.parquet")
-    texts = ["something else entirely", *table["text"].to_pylist()[1:]]
-    field = table.schema.field("text")
-    pq.write_table(table.set_column(3, field, pa.array(texts, field.type)), shard / "segments.parquet")
-
-
-def edit_array(name: str, change: Callable[[Any], None]) -> Callable[[Path], None]:
-    def edit(shard: Path) -> None:
-        array = np.load(shard / name)
-        change(array)
-        np.save(shard / name, array)
-
-    return edit
-
-
-def negate(array: Any) -> None:
-    array[0] = -array[0]
-
-
-def shrink(column: int) -> Callable[[Any], None]:
-    def change(array: Any) -> None:
-        array[0, column] *= 0.5
-
-    return change
-
-
-def spoil(array: Any) -> None:
-    array[0, 0] = np.nan
-
-
 @pytest.mark.parametrize(
-    ("edit", "because"),
+    ("name", "edit", "because"),
     [
-        (edit_text, r"row 0 of embeddings.npy is not the vector of its text: cosine deviation \d"),
-        (edit_array("embeddings.npy", negate), "row 0 of embeddings.npy is not the vector of its text: cosine .* 2,"),
-        (edit_array("embeddings.npy", spoil), "row 0 of embeddings.npy is not the vector of its text: cosine .* nan"),
-        (edit_array("codes.npy", negate), "the residual of row 0 of codes.npy exceeds its bound in bounds.npy"),
-        (edit_array("bounds.npy", shrink(1)), r"the residual of row \d of codes.npy exceeds its bound in bounds.npy"),
-        (edit_array("bounds.npy", shrink(2)), r"the norm of row \d of codes.npy exceeds its bound in bounds.npy"),
+        ("segments.parquet", None, r"row 0 of embeddings.npy is not the vector of its text: cosine deviation \d"),
+        ("embeddings.npy", lambda row: -row, "row 0 of embeddings.npy is not the vector of its text: cosine .* 2,"),
+        ("embeddings.npy", lambda row: row * np.nan, "row 0 of embeddings.npy .* its text: cosine deviation nan"),
+        ("codes.npy", lambda row: -row, "the residual of row 0 of codes.npy exceeds its bound in bounds.npy"),
+        (
+            "bounds.npy",
+            lambda row: row * [1, 0.5, 1],
+            r"the residual of row \d of codes.npy exceeds its bound in bounds",
+        ),
+        ("bounds.npy", lambda row: row * [1, 1, 0.5], r"the norm of row \d of codes.npy exceeds its bound in bounds"),
     ],
 )
 def test_an_edit_with_its_checksum_is_found_by_encoding_again(
-    folder: Path, edit: Callable[[Path], None], because: str
+    folder: Path, name: str, edit: Callable[[Any], Any] | None, because: str
 ) -> None:
-    edit(folder / "shards" / "00001")
+    """Of the first row of a shard's array, or of its first text."""
+    path = folder / "shards" / "00001" / name
+    if edit is None:
+        table = pq.read_table(path)
+        texts = pa.array(["something else entirely", *table["text"].to_pylist()[1:]])
+        pq.write_table(table.set_column(3, table.schema.field("text"), texts), path)
+    else:
+        array = np.load(path)
+        array[0] = edit(array[0])
+        np.save(path, array)
     hide_damage(folder)
     corpus = Corpus.open(folder)
     verify_corpus(corpus)

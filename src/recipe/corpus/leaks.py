@@ -163,9 +163,8 @@ class ExclusionReport:
     def as_dict(self) -> JsonObject:
         """The counts and examples as JSON values."""
         counts = ("narrations", "narrations_by_id", "narrations_by_text", "captions_by_text")
-        return {name: getattr(self, name) for name in counts} | {
-            "examples": [copied._asdict() for copied in self.examples]
-        }
+        values: JsonObject = {name: getattr(self, name) for name in counts}
+        return values | {"examples": [copied._asdict() for copied in self.examples]}
 
     def lines(self) -> list[str]:
         """What was left out, a line each; empty where nothing was."""
@@ -226,13 +225,11 @@ class LeakReport:
         """The report as a table of two columns, for people."""
         unchecked = sum(source.unchecked for source in self.checked)
         unknown = f"; {unchecked:,} cannot be checked" if unchecked else ""
-        names = listed([f"{video_id} holds {excluded}" for video_id, excluded in self.unclear])
+        held = listed([f"{video_id} holds {excluded}" for video_id, excluded in self.unclear])
+        unclear = ("unclear", f"{len(self.unclear):,} narrations with an excluded id inside their own: {held}")
         return [
             ("excluded videos", f"{len(self.videos):,} of {self.excluded_videos:,} are in the corpus{unknown}"),
-            *(
-                (("unclear", f"{len(self.unclear):,} narrations with an excluded id inside their own: {names}"),)
-                * bool(names)
-            ),
+            *([unclear] if self.unclear else ()),
             ("under another id", f"{len(self.copied_videos):,} of {self.narrations:,} narrations, by their captions"),
             ("near-copies", f"{self.copied_captions:,} of {self.captions:,} captions, in narrations of other ids"),
             *(("limits", source.line) for source in self.checked if source.line),
