@@ -39,6 +39,8 @@ class Case(NamedTuple):
     """Files that show how long something took."""
     ends_with: str = ""
     """What stands once the command is done, which then refuses to run again."""
+    kills: int = 1
+    """Runs that are killed, where not every call is tried."""
 
 
 WORLD = "world examples --split test_goals --count 12 --output e.jsonl"
@@ -54,12 +56,12 @@ JUDGED = "evaluate judge p.jsonl --examples e.jsonl --judge proxy --encoder hash
 CASES = {
     "world narrations": Case(SPOKEN),
     "world examples": Case(WORLD),
-    "corpus build": Case(CORPUS, (SPOKEN,)),
+    "corpus build": Case(CORPUS, (SPOKEN,), kills=3),
     "corpus add": Case("corpus add c m.jsonl", (SPOKEN, CORPUS, MORE)),
     "corpus remove": Case(REMOVE, (SPOKEN, CORPUS)),
     "corpus compact": Case("corpus compact c", (SPOKEN, f"{CORPUS}0", GROWN, "corpus add c g.jsonl")),
-    "publish": Case(RELEASE, (SPOKEN, CORPUS)),
-    "corpus pull": Case("corpus pull release pulled", (SPOKEN, CORPUS, RELEASE), ends_with="pulled"),
+    "publish": Case(RELEASE, (SPOKEN, CORPUS), kills=3),
+    "corpus pull": Case("corpus pull release pulled", (SPOKEN, CORPUS, RELEASE), ends_with="pulled", kills=3),
     "data prepare": Case("data prepare --procedures t.jsonl --output d.jsonl", ("procedures t.jsonl",)),
     "reward score": Case(
         "reward score --corpus c --input q.jsonl --output s.jsonl", (SPOKEN, CORPUS, "prompts q.jsonl")

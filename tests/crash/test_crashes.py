@@ -32,8 +32,11 @@ def harness() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kills", [2, pytest.param(0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "kills"),
+    [(name, case.kills) for name, case in CASES.items()]
+    + [pytest.param(name, 0, marks=pytest.mark.slow) for name in CASES],
+)
 def test_killed_before_calls_to_the_file_system(
     harness: subprocess.Popen[str], tmp_path: Path, name: str, kills: int
 ) -> None:

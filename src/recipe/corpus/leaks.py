@@ -316,7 +316,6 @@ class Exclusions:
         copies = self._copies.find([segment.text for segment in narration.segments])
         copied = sum(copy is not None for copy in copies)
         by_text = copied == len(copies)
-        # Captions too short to be compared tell nothing, for it or against it.
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable
