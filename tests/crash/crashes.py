@@ -56,7 +56,7 @@ JUDGED = "evaluate judge p.jsonl --examples e.jsonl --judge proxy --encoder hash
 CASES = {
     "world narrations": Case(SPOKEN),
     "world examples": Case(WORLD),
-    "corpus build": Case(CORPUS, (SPOKEN,), kills=3),
+    "corpus build": Case(CORPUS, (SPOKEN,), kills=8),
     "corpus add": Case("corpus add c m.jsonl", (SPOKEN, CORPUS, MORE)),
     "corpus remove": Case(REMOVE, (SPOKEN, CORPUS)),
     "corpus compact": Case("corpus compact c", (SPOKEN, f"{CORPUS}0", GROWN, "corpus add c g.jsonl")),
