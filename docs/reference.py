@@ -10,6 +10,7 @@ from results import write_pages
 
 from recipe import config
 from recipe.cli import app
+from recipe.cli.flags import documented_fields
 
 TARGET = Path(__file__).with_name("reference.md")
 
@@ -39,7 +40,7 @@ def settings(kind: type[config.Settings]) -> list[str]:
         "| key | default | meaning |",
         "| --- | --- | --- |",
     ]
-    documented = config.documented_fields(kind)
+    documented = documented_fields(kind)
     for name, field in kind.model_fields.items():
         default = "required" if field.is_required() else f"`{field.default!r}`"
         rows.append(f"| `{name}` | {_cell(default)} | {_cell(documented.get(name, ''))} |")

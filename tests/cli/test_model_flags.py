@@ -122,7 +122,7 @@ def test_a_wrong_key_or_value_is_named_with_the_remedy(words: tuple[str, ...], n
         (("--tries",), "--set model.tries=VALUE"),
         (("--tries", "--fps", "2"), "--set model.tries=VALUE"),
         (("--model.tries=2",), "--set model.tries=2"),
-        (("--send-seed", "x"), "--set model.send_seed=true"),
+        (("--goal", "x"), "--set phi.goal=true"),
         (("--max-pixels=3",), "--set model.max_pixels=3 or --set frames.max_pixels=3"),
         (("--imitate", "a b"), "--set 'sampling.imitate=a b'"),
         (("--triess", "2"), "--set model.tries=2"),

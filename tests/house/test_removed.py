@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from recipe import config
 from recipe.cli import app
-from recipe.config import GRPOConfig, load_config
+from recipe.config import GRPOConfig, JudgeConfig, RewardConfig, load_config
 from recipe.config.base import check_table
 from recipe.config.removed import REMOVED, removed_option
 from recipe.errors import ConfigError
@@ -53,6 +53,29 @@ def settings_of(base: type[config.Settings]) -> Iterator[type[config.Settings]]:
     for kind in base.__subclasses__():
         yield kind
         yield from settings_of(kind)
+
+
+def test_a_key_that_is_fixed_may_be_given_with_its_value_only() -> None:
+    fixed = [(kind, key, value) for kind in settings_of(config.Settings) for key, value in kind.fixed.items()]
+    assert len(fixed) > 12
+    for kind, key, value in fixed:
+        assert key not in kind.model_fields
+        check_table({key: value}, kind, "c.toml")
+        with pytest.raises(ConfigError, match=f"{key} was removed: "):
+            check_table({key: "another"}, kind, "c.toml")
+
+
+def test_records_hold_what_is_fixed_so_that_ids_stay() -> None:
+    judge = JudgeConfig(repeats=2)
+    record = judge.model_dump(mode="json")
+    assert (record["max_steps"], record["max_step_characters"], record["max_characters"]) == (100, 500, 12_000)
+    assert JudgeConfig.model_validate(record) == judge
+    assert judge.model_dump(include={"seed", "max_steps"}) == {"seed": 0, "max_steps": 100}
+    assert record.keys() - judge.model_dump(exclude={"max_steps", "seed"}).keys() == {"max_steps", "seed"}
+    assert judge.model_dump(exclude_unset=True) == judge.model_dump(exclude_defaults=True) == {"repeats": 2}
+    [whole, less] = (RewardConfig().model_dump(exclude=out) for out in (None, {"grounded": {"order": True}}))
+    assert (whole["epsilon"], whole["grounded"].pop("order")) == (1e-6, 1.0)
+    assert whole == less
 
 
 def test_a_file_with_a_removed_key_or_value_names_what_to_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

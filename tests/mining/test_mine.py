@@ -76,7 +76,7 @@ def test_all_segments_after_the_history_are_the_continuation_at_most_as_many_as_
 
 
 def test_a_titled_narration_is_a_procedure_of_its_step_like_segments(planted: Corpus) -> None:
-    mined = mine(planted, MiningConfig(cuts=99))
+    mined = mine(planted)
     assert (mined.considered, mined.segments, mined.step_like) == (3, 28, 14)
     assert [one.example_id for one in mined.examples[:3]] == [f"pseudo/tea/{cut}" for cut in (1, 2, 3)]
     for one in mined.examples:
@@ -124,9 +124,8 @@ def test_what_gives_nothing_is_counted(tmp_path: Path) -> None:
     spoken = [narration("a", ["boil the water"], "tea"), narration("b", ["slice the leek", "fry the leek"])]
     corpus = corpus_of(tmp_path / "c", *spoken)
     assert mine(corpus).dropped == {"too_few_steps": 1, "no_title": 1}
-    one = [example(["fry the leek"])]
-    assert mine(corpus, MiningConfig(pool_size=1), one).dropped == {"at_end": 1}
-    assert mine(corpus, MiningConfig(min_similarity=1.0), [example(["dig a hole"])]).dropped == {"below_similarity": 1}
+    left = mine(corpus, examples=[example(["fry the leek"])], exclusions=Exclusions(["a"], []))
+    assert left.dropped == {"at_end": 1}
 
 
 def test_a_corpus_without_titles_and_an_example_without_a_history_are_refused(tmp_path: Path) -> None:

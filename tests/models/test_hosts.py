@@ -260,7 +260,7 @@ def test_a_field_that_was_taken_before_stays() -> None:
     with engine_asking(answer, concurrency=1) as (server, model):
         [[_], [refused]] = model.outcomes(CHATS[:2], 1, SAMPLING)
         assert isinstance(refused, Refusal)
-        assert "model.send_seed=false" in refused.reason
+        assert "model.extra_body" in refused.reason
         assert len(server.requests) == 2
 
 
@@ -392,7 +392,7 @@ def test_a_chat_that_is_too_long_is_refused_alone(body: Any, status: int) -> Non
 
 
 HELP: dict[str, tuple[int, Any, str]] = {
-    "limit of tokens": (400, {"error": {"message": "max_tokens is not taken here"}}, "model.token_limit"),
+    "limit of tokens": (400, {"error": {"message": "max_tokens is not taken here"}}, "max_completion_tokens"),
     "large limit": (
         400,
         {"error": {"message": "`max_tokens` must be less than or equal to `8192`"}},
@@ -407,7 +407,7 @@ HELP: dict[str, tuple[int, Any, str]] = {
     "key": (401, [{"error": {"code": 401, "message": "no key"}}], "model.key_variable"),
     "limit": (429, {"error": "wait"}, "model.concurrency"),
     "credit": (402, {"error": {"message": "Insufficient credits", "code": 402}}, "balance"),
-    "seed": (400, {"error": {"message": "the field seed is unknown"}}, "model.send_seed"),
+    "seed": (400, {"error": {"message": "the field seed is unknown"}}, "model.extra_body"),
     "form": (400, {"error": {"message": "response_format is unknown"}}, "model.structured"),
 }
 

@@ -130,16 +130,6 @@ def test_a_random_choice_is_uniform_over_the_same_plans() -> None:
     assert later != rows
 
 
-def test_a_margin_leaves_out_the_same_prompts_whatever_is_chosen() -> None:
-    settings: dict[str, Any] = {"model": "m", "examples": "e", "output": "o", "corpus": "c", "n": 2, "margin": 1.0}
-    taken = []
-    for how in ("best", "random"):
-        rows = table([[0.0, 2.0], [0.0, 2.5], [1.0, None], [0.0, 9.0]], [[False] * 2] * 4)
-        choose(BestOfNConfig(**settings, choose=how), 1, rows, 2)
-        taken.append([any(row.chosen for row in rows[place : place + 2]) for place in range(0, 8, 2)])
-    assert taken == [[False, True, False, True]] * 2
-
-
 def test_the_loss_is_the_likelihood_of_what_was_written(base_model: Path) -> None:
     policy = load_policy(str(base_model))
     policy.model.eval()

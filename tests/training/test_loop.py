@@ -101,20 +101,21 @@ class Tracked(SimpleNamespace):
 def test_metrics_and_plans_go_to_a_tracker(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tracked = Tracked()
     monkeypatch.setitem(sys.modules, kind, tracked)  # type: ignore[arg-type]
-    log = MetricsLog(run_of(tmp_path, kind, project="mine", run="first", plans_every=3, plans=2), losses)
+    log = MetricsLog(run_of(tmp_path, kind, project="mine", run="first"), losses)
     log.open([{"step": 1, "loss": 1.0}])
-    for step in range(2, 9):
+    steps = (2, 3, 51, 52, 102)
+    for step in steps:
         record = {"goal": f"goal {step}", "completion": "1. Pour", "reward": {"total": 0.5} if step > 2 else None}
-        write_jsonl(tmp_path / "completions" / f"step-{step:05d}.jsonl", [record] * 4)
+        write_jsonl(tmp_path / "completions" / f"step-{step:05d}.jsonl", [record] * 9)
         log.write({"step": step, "loss": float(step)})
     log.close()
     assert [(names["project"], names["name"]) for names in tracked.begun] == [("mine", "first")]
     assert tracked.settings["stage"] == "sft"
-    assert tracked.numbers == [(step, {"loss": float(step)}) for step in range(2, 9)]
-    plans = {step: [[f"goal {step}", "1. Pour", None if step == 2 else 0.5]] * 2 for step in (2, 5, 8)}
+    assert tracked.numbers == [(step, {"loss": float(step)}) for step in steps]
+    plans = {step: [[f"goal {step}", "1. Pour", None if step == 2 else 0.5]] * 8 for step in (2, 52, 102)}
     assert dict(tracked.tables) == plans
     assert tracked.ended == 1
-    assert len(list(read_jsonl(tmp_path / "metrics.jsonl"))) == 8
+    assert len(list(read_jsonl(tmp_path / "metrics.jsonl"))) == 1 + len(steps)
 
 
 def test_a_tracker_that_cannot_begin_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

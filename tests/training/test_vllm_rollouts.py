@@ -208,8 +208,8 @@ def test_a_prompt_that_leaves_no_room_is_an_error(config: GRPOConfig, scorer: An
 def test_settings_without_a_use_and_a_missing_package_are_errors(config: GRPOConfig, scorer: Any) -> None:
     with pytest.raises(ConfigError, match="vllm has a use with rollouts = 'vllm' only"):
         changed(config, rollouts="transformers", vllm={"memory": 0.5})
-    with pytest.raises(ConfigError, match="cap"):
-        changed(config, vllm={"cap": 1.0})
+    with pytest.raises(ConfigError, match="correction"):
+        changed(config, vllm={"correction": "none"})
     with fake_vllm.installed(), pytest.MonkeyPatch.context() as patched:
         patched.setitem(sys.modules, "vllm", None)
         with pytest.raises(MissingExtra, match=r"\[vllm\]'"):

@@ -1,18 +1,16 @@
 """Settings: frozen classes read from TOML, with errors that name the key; no heavy package is imported."""
 
-import ast
-import inspect
 import re
-import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from datetime import date, time
-from functools import cache
-from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, SerializationInfo, SerializerFunctionWrapHandler, ValidationError
+from pydantic.functional_serializers import model_serializer
+from pydantic.functional_validators import model_validator
 from pydantic_core import ErrorDetails
 
 from recipe.config.removed import removed_setting
@@ -34,40 +32,53 @@ class Settings(BaseModel):
     written_if_set: ClassVar[frozenset[str]] = frozenset()
     """Keys that came after runs were recorded without them. At their defaults they are left out where settings are
     written, so that a run that an earlier version began is the same run, and a reward the same reward."""
+    fixed: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Keys that are settings no more, each with the value that always holds. They are still written, for the same
+    reason, and may still be given with this value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_fixed(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or cls.fixed.keys().isdisjoint(values):
+            return values
+        return {key: value for key, value in values.items() if key not in cls.fixed or value != cls.fixed[key]}
 
     @model_serializer(mode="wrap")
-    def _as_recorded(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _as_recorded(self, serialise: SerializerFunctionWrapHandler, info: SerializationInfo) -> dict[str, Any]:
         values: dict[str, Any] = serialise(self)
         for name in self.written_if_set:
             if getattr(self, name) == type(self).model_fields[name].default:
                 values.pop(name, None)
-        return values
+        if info.exclude_unset or info.exclude_defaults:
+            return values
+        asked, without = info.include or (self.fixed if info.include is None else ()), info.exclude or ()
+        return values | {key: value for key, value in self.fixed.items() if key in asked and key not in without}
+
+
+class Seeded(Settings):
+    """Settings of what draws random numbers."""
+
+    seed: int = 0
+    """Another seed draws other samples."""
+
+
+class Batched(Settings):
+    """Settings of a model that takes several inputs at once."""
+
+    batch_size: Positive = 64
+    """Texts, prompts or completions that a model on this machine takes at once."""
+
+
+class Loaded(Settings):
+    """Settings of a model whose weights are loaded on this machine."""
+
+    revision: str | None = None
+    """The model's pinned revision on its hub."""
+    device: str | None = None
+    """Where it computes on this machine, such as `cuda:1` or `cpu`; the best device there is where none is given."""
 
 
 Config = TypeVar("Config", bound=Settings)
-
-
-@cache
-def documented_fields(kind: type[Settings]) -> dict[str, str]:
-    """The documentation below each field of a class and of its bases.
-
-    Help and the reference alone read it. Pydantic's `use_attribute_docstrings` would read it for every class that is
-    imported, and parse the whole module for each: 0.3 s of every command. Here the statement of the class is parsed.
-    """
-    documented: dict[str, str] = {}
-    # Bases first, so that the text of a class stands in place of an inherited one.
-    for base in reversed(kind.__mro__):
-        if not issubclass(base, Settings):
-            continue
-        source = inspect.getsource(sys.modules[base.__module__])
-        statement = re.search(rf"^class {base.__name__}\b.*\n(?:[ \t].*\n|\n)*", source, re.MULTILINE)
-        parsed = ast.parse(statement[0] if statement else "class Unknown: ...").body[0]
-        body = parsed.body if isinstance(parsed, ast.ClassDef) else []
-        for field, below in pairwise(body):
-            match field, below:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    documented[name] = inspect.cleandoc(text)
-    return documented
 
 
 def load_config(path: Path | str, kind: type[Config], changes: Sequence[str] = ()) -> Config:

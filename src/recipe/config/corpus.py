@@ -1,20 +1,17 @@
 """Settings of a corpus, its encoder, and continuations mined from it."""
 
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Literal
 
-from pydantic import Field
-
-from recipe.config.base import Positive, Settings
+from recipe.config.base import Batched, Loaded, Positive, Settings
 
 
-class EncoderConfig(Settings):
+class EncoderConfig(Loaded, Batched):
     """The frozen sentence encoder that maps steps and segments to unit-norm vectors."""
 
     name: str = "minilm"
     """`minilm`, packaged (Apache-2.0); a sentence-transformers model id or folder; or `hash:D`, words hashed to D.
     Stated (appendix A.1): Jina v3, `jinaai/jina-embeddings-v3-hf`, which is for non-commercial use."""
-    revision: str | None = None
-    """The model's pinned revision on its hub."""
     task: str | None = None
     """The model's own task, prompt or adapter folder; Jina v3 takes `text-matching` where none is given."""
     dimension: Positive | None = None
@@ -22,12 +19,8 @@ class EncoderConfig(Settings):
     dtype: Literal["float32", "bfloat16", "auto"] = "float32"
     """Number format that the encoder computes in; `auto` is bfloat16 where the device has it, else float32. A corpus is
     not built in bfloat16 by a processor without instructions for it."""
-    device: str | None = None
-    """Where the encoder computes, for example `cuda:1` or `cpu`; the best device there is where none is given."""
     trust_remote_code: bool = False
     """Run code that comes with the model; taken only with a revision that is a commit, or a model folder."""
-    batch_size: Positive = 64
-    """Texts encoded at once."""
 
 
 class CorpusConfig(Settings):
@@ -38,18 +31,21 @@ class CorpusConfig(Settings):
     """Narrations in a shard."""
 
 
+LEAST_SIMILARITY = 0.0
+"""Lowest search score (A_mono) of a history with the narration that continues it: below, they are unlike."""
+CUTS = 4
+"""Cut points of a narration that is mined from its title, as many as `recipe data prepare` makes of a training video;
+fewer where it is short."""
+
+
 class MiningConfig(Settings):
     """How continuations are mined; the paper (section 4.3, SFT-HT100M) leaves the procedure open."""
 
-    pool_size: Positive = 25
-    """Stated (appendix A.3), of the verifier. K, narrations that stage 1 finds for a history."""
-    min_similarity: Annotated[float, Field(ge=-1, le=1)] = 0.0
-    """Ours. Lowest search score (A_mono) of a history with its narration; examples below it are left out."""
+    fixed = MappingProxyType({"pool_size": 25, "min_similarity": LEAST_SIMILARITY, "cuts": CUTS})
+
     steps: Positive | None = None
     """Ours. Most segments in a continuation; left out: as many as the example's own has steps, and 8 from titles."""
     segments: Literal["all", "step-like"] | None = None
     """Ours. Which segments can be steps; left out: all after a history, only step-like ones from titles."""
     threshold: float = 0.35
     """Ours. Least score of a step-like segment: 0 is that of small talk, 1 that of steps (docs/data.md)."""
-    cuts: Positive = 4
-    """Ours. Cut points of a narration, from titles; fewer where it is short."""

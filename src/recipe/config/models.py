@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from recipe.config.base import Positive, Settings
+from recipe.config.base import Batched, Loaded, Positive, Seeded, Settings
 
 
 class FrameConfig(Settings):
@@ -30,17 +31,13 @@ TEMPERATURE = 0.7
 """Of plans: in use, in roll-outs and in validation (SPEC: evaluation takes one continuation at temperature 0.7)."""
 
 
-class SamplingConfig(Settings):
+class SamplingConfig(Seeded, Batched):
     """How a planner samples."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
     """0 is greedy. Usually 0.7, or with `imitate` the checkpoint's own."""
     max_tokens: Positive = 256
     """Longest completion."""
-    batch_size: Positive = 64
-    """Completions that a model on this machine writes at once."""
-    seed: int = 0
-    """Another seed gives other completions."""
     imitate: Literal["none", "checkpoint"] = "none"
     """`none` samples from the model's softmax at the temperature and nothing else; `checkpoint` also applies top_k,
     top_p, min_p and repetition_penalty of the checkpoint's generation_config.json, and its temperature."""
@@ -76,19 +73,17 @@ def _request_fields(value: Any) -> Any:
     return value
 
 
-class ModelConfig(Settings):
+class ModelConfig(Loaded):
     """A model and how it is asked: on this machine, at an OpenAI-compatible endpoint, or from its cache alone."""
+
+    fixed = MappingProxyType({"jpeg_quality": 85, "token_limit": "max_tokens", "send_seed": True})
 
     model: str
     """Model folder, such as a run's model/, hub id, `smollm2` (docs/planning.md), or the name at the endpoint."""
-    revision: str | None = None
-    """Revision of a hub id."""
     engine: Literal["transformers", "vllm"] = "transformers"
     """What runs a model on this machine; vllm is an extra of its own, for many prompts on a GPU."""
     engine_memory: Annotated[float, Field(gt=0, lt=1)] = 0.9
     """Share of the GPU's memory that vllm takes, weights included."""
-    device: str | None = None
-    """Where a model on this machine computes, such as cuda:1."""
     endpoint: str | None = None
     """Base address of an OpenAI-compatible endpoint, such as http://localhost:8000/v1."""
     key_variable: str | None = None
@@ -103,14 +98,8 @@ class ModelConfig(Settings):
     """Seconds after which no further try for an answer begins, waits included."""
     clips: Literal["images", "video"] = "images"
     """A clip as images with their times, or as one video, which only vLLM takes."""
-    jpeg_quality: Annotated[int, Field(ge=1, le=95)] = 85
-    """Quality of frames that are sent."""
     max_pixels: Positive | None = None
     """Larger frames are reduced to this area before they are sent; left out: as they are."""
-    token_limit: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """Name of the field that bounds an answer; some hosts accept only the second."""
-    send_seed: bool = True
-    """Send a different seed for each sample, or none to hosts that refuse it."""
     structured: Literal["auto", "json_schema", "json_object", "off"] = "auto"
     """How answers are held to a schema: by the schema, as any JSON object, or in words only. `auto` begins with the
     first and takes the next where the host refuses it. Without --endpoint: by --engine vllm only."""
@@ -131,39 +120,38 @@ class ModelConfig(Settings):
     """Most tokens to pay for in this run, read and written; the last answers may exceed it."""
 
 
-class PhiConfig(Settings):
+class ReadingSettings(Seeded):
+    """How a model is asked to describe or to judge: by default for its likeliest answer."""
+
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy."""
+    max_tokens: Positive = 512
+    """Longest answer; a model that thinks aloud needs more."""
+
+
+class PhiConfig(ReadingSettings):
     """How Phi, the frozen vision-language model, describes a video as steps (paper, section 3.1)."""
 
     frames: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
     """Smaller than a planner's, because there are thousands of clips: 2,048 tokens each at most."""
     goal: bool = True
     """Give Phi the goal, which the planner gets, too."""
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 is greedy."""
-    max_tokens: Positive = 512
-    """Longest answer."""
-    seed: int = 0
-    """Another seed gives other answers above temperature 0."""
 
 
-class JudgeConfig(Settings):
-    """How a judge is asked, and how much of a plan it is shown (docs/judge.md)."""
+MOST_SHOWN = MappingProxyType({"max_steps": 100, "max_step_characters": 500, "max_characters": 12_000})
+"""What a judge is shown of a plan: steps, characters of a step, and characters of all steps together; the prompt says
+how many are left out. 12,000 characters are about 3,000 tokens, so that any plan fits a judge of 8,192 tokens."""
 
-    temperature: Annotated[float, Field(ge=0)] = 0.0
-    """Temperature of the judge; 0 is greedy."""
-    max_tokens: Positive = 512
-    """Longest answer; a judge that thinks aloud needs more."""
-    seed: int = 0
-    """Seed of the judge's samples, and of whatever else the command draws."""
+
+class JudgeConfig(ReadingSettings):
+    """How a judge is asked (docs/judge.md)."""
+
+    fixed = MOST_SHOWN
+
     repeats: Positive = 1
     """Verdicts for each plan."""
     reasks: Annotated[int, Field(ge=0)] = 1
     """How often an answer that cannot be read is asked for again."""
-    max_steps: Positive = 100
-    """Steps of a plan that are shown; the prompt gives the number of the others."""
-    max_step_characters: Positive = 500
-    max_characters: Positive = 12_000
-    """Of all steps of a plan together."""
     batch_size: Positive = 16
     """Prompts that a judge on this machine reads at once."""
     history: Literal["annotated", "perceived"] = "annotated"

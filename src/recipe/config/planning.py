@@ -1,11 +1,12 @@
 """Settings of `recipe plan`, and of a planner of next actions; where VidAssist's own are not known, they are ours."""
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from recipe.config.base import Positive, Settings
+from recipe.config.base import Batched, Positive, Seeded, Settings
 from recipe.config.models import SamplingConfig
 from recipe.config.reward import VerifierName
 
@@ -13,7 +14,8 @@ Method = Literal["vidassist", "agent", "llm"]
 Proposers = Literal["both", "original", "recipe"]
 ValueName = Literal["generation", "mapping", "evaluation", "task_graph"]
 VALUES: tuple[ValueName, ...] = get_args(ValueName)
-Weight = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+AGENT_BETA = 0.3
+"""Weight of the mean log-probability in the agent baseline's ranking, as published (Huang et al., 2022)."""
 
 
 class PlanConfig(Settings):
@@ -47,8 +49,13 @@ class SearchConfig(Settings):
     """Most different steps to encode for a prompt; then the best plan so far is taken. Left out: no bound."""
 
 
-class VidAssistConfig(Settings):
-    """How the next actions of a task are planned (paper, appendix "VidAssist integration")."""
+class VidAssistConfig(Seeded, Batched):
+    """How the next actions of a task are planned (paper, appendix "VidAssist integration").
+
+    The seed draws the proposals and the shown videos.
+    """
+
+    fixed = MappingProxyType({"agent_beta": AGENT_BETA, "weights": {}})
 
     method: Method = "vidassist"
     """`vidassist`; `agent`, the LLM agent baseline; `llm`, the LLM baseline."""
@@ -62,8 +69,6 @@ class VidAssistConfig(Settings):
     """Proposals of each proposer for a partial plan (paper: two)."""
     values: tuple[ValueName, ...] = VALUES
     """Value functions; `task_graph` is off where no video is shown."""
-    weights: dict[ValueName, Weight] = Field(default_factory=dict)
-    """Weight of a value function; 1 where none is given."""
     few_shot: Annotated[int, Field(ge=0)] = 0
     """Training videos of the goal that models are shown; 0 is zero-shot."""
     temperature: Annotated[float, Field(ge=0)] = 0.7
@@ -72,12 +77,6 @@ class VidAssistConfig(Settings):
     """Of one proposal or assessment; of one step of the LLM baseline's plan."""
     agent_samples: Positive = 10
     """Steps that the agent baseline samples before it takes one (Huang et al., 2022)."""
-    agent_beta: Annotated[float, Field(ge=0)] = 0.3
-    """Weight of the mean log-probability in the agent baseline's ranking (Huang et al., 2022)."""
-    batch_size: Positive = 64
-    """Answers that a model on this machine writes at once."""
-    seed: int = 0
-    """Of proposals and of the choice of shown videos."""
 
     @model_validator(mode="after")
     def _something_tells(self) -> Self:

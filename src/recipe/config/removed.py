@@ -8,19 +8,18 @@ from collections.abc import Mapping, Sequence
 _ONE_PROTOCOL = "no published row needs another one than VLaMP's, which is always used; leave it out"
 _WEB_PROCEDURES = "it is not in the paper; give its rows as your own procedures: a goal and its steps a line"
 _PROXY = "a proxy limits connections and closes slow clients (docs/production.md); leave it out"
+_ALWAYS = "it always has the value that was its default; leave it out"
 _VPA = ("recipe evaluate vpa", "recipe vpa examples", "recipe vpa plan")
 
 REMOVED: Mapping[str, str] = {
     # Commands and options.
-    "recipe corpus adapt": "rewards gained nothing from an adapted encoder; build the corpus with a general one "
-    "(--encoder minilm)",
+    "recipe corpus adapt": "rewards gained nothing from an adapted encoder; build the corpus with --encoder minilm",
     "recipe corpus caption": "captions in place of speech gained nothing; build the corpus from the speech itself",
     "recipe reward audit --protocol": "leaving one source out is a script now; run benchmarks/lodo.py of the project",
     "recipe reward explain --videos": "it belonged to frames as evidence, from which the reward gained nothing",
     "recipe evaluate judge --rubric critical-failures": "it is not in the paper; use --rubric six-criteria or a rubric "
     "file of your own",
-    "recipe evaluate judge --prompt": "it belonged to the rubric of critical failures; put a prompt of your own into "
-    "the file of --rubric",
+    "recipe evaluate judge --prompt": "it belonged to critical failures; put your own prompt into the file of --rubric",
     "recipe evaluate ratings": "no page used it; compare people with a judge by `recipe evaluate agreement --ratings`",
     "recipe evaluate inspect": "no page used it; plans are run and shown in Inspect AI by `inspect eval recipe/plans`",
     "recipe evaluate agreement --template": "no page used it; write a table with example_id and the criteria",
@@ -31,19 +30,24 @@ REMOVED: Mapping[str, str] = {
     "recipe serve --branch": "it belonged to the search by beam; --samples sets how many plans recombine samples",
     **{f"{command} {option}": _ONE_PROTOCOL for command in _VPA for option in ("--rule", "--protocol", "--order")},
     "recipe evaluate vpa --taxonomy": "actions are always the 105 different texts; leave it out",
-    "recipe train average": "the mean of several runs' weights gained nothing on four of five corpora; let validation "
-    "choose among the runs",
+    "recipe train average": "means of weights gained nothing on four of five corpora; let validation choose a run",
     "recipe reward serve --per-address": _PROXY,
     "recipe board serve --per-address": _PROXY,
     "recipe reproduce credit": "credit for steps gained nothing",
     "recipe data prepare --benchmark how2bench": _WEB_PROCEDURES,
     "recipe corpus build --format how2mine": _WEB_PROCEDURES,
+    **{f"recipe data pseudo --{key}": _ALWAYS for key in ("pool-size", "min-similarity", "cuts")},
     # Settings.
+    "BestOfNConfig.margin": "no page shows that it gains; leave it out, and choose prompts by min_coverage",
+    "ModelConfig.jpeg_quality": "frames are sent at 85; leave it out, and bound their size by max_pixels",
+    "ModelConfig.token_limit": "the name that a host takes is found out; leave it out, or give it in extra_body",
+    "ModelConfig.send_seed": "a host that refuses seeds is sent none; leave it out, or set seed to null in extra_body",
+    "VidAssistConfig.weights": "value functions count alike; leave it out, and name those that count by values",
+    "GroundedConfig.repeats": "a repeated step loses a tenth; leave it out, and use trust where repeats are true steps",
     "GroundedConfig.language_model": "the order of steps by a language model gained nothing on average; leave it out",
     "GroundedConfig.model_order": "it was the weight of `language_model`, which was removed too; leave it out",
     "GroundedConfig.permutations": "it belonged to `language_model`, which was removed too; leave it out",
-    "GroundedConfig.abstain_below": "abstaining lost quality; leave it out, and use min_coverage to train on covered "
-    "prompts only",
+    "GroundedConfig.abstain_below": "abstaining lost quality; leave it out, and choose prompts by min_coverage",
     "ValidationSettings.temperature": "validation samples at the temperature of the roll-outs; set temperature instead",
     "GRPOConfig.kl_budget": "its gain was within the noise; validate with patience, which keeps the best step",
     "GRPOConfig.credit": "credit for steps gained nothing over credit for whole plans; leave it out",
@@ -75,9 +79,11 @@ with a key, or with a key and its value (`SearchConfig.search=beam`)."""
 
 def removed_setting(kind: type, key: str, value: object = None) -> str | None:
     """What happened to a key of a class of settings or of its bases, or to this value of it; None where nothing did."""
+    fixed: Mapping[str, object] = getattr(kind, "fixed", {})
     names = [f"{table.__name__}.{key}" for table in kind.__mro__]
     rows = (REMOVED.get(row) for name in names for row in (name, f"{name}={value}"))
-    return next((row for row in rows if row is not None), None)
+    always = f"it is always {fixed[key]!r}; leave it out" if key in fixed and value is None else None
+    return next((row for row in rows if row is not None), always)
 
 
 def removed_option(command: str, words: Sequence[str]) -> str | None:

@@ -1,5 +1,6 @@
 """Settings of the verifier."""
 
+from types import MappingProxyType
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, field_validator
@@ -21,10 +22,17 @@ def known_verifier(name: str) -> str:
 VerifierName = Annotated[str, AfterValidator(known_verifier)]
 
 
+EPSILON = 1e-6
+"""Guard of the division by the remaining gap 1 - A(h); stated: appendix A.3."""
+REPEATS, ORDER = 0.1, 1.0
+"""Grounded: share of its similarities that a repeated step loses, and lambda, weight of the vote on order."""
+
+
 class GroundedConfig(Settings):
     """The grounded verifier (docs/reward.md); symbols as in `recipe.reward.grounded`."""
 
     written_if_set: ClassVar[frozenset[str]] = frozenset({"self_trained", "self_trained_anyway"})
+    fixed = MappingProxyType({"repeats": REPEATS, "order": ORDER})
 
     candidates: Positive = 150
     """Narrations that stage 1 finds for the goal, and as many for the history: the pool is chosen among them."""
@@ -38,10 +46,6 @@ class GroundedConfig(Settings):
     """H, steps that a plan is expected to have."""
     price: Annotated[float, Field(ge=0)] = 0.04
     """phi, cost of each step of a plan, as a share of the score of a step of the history."""
-    repeats: Fraction = 0.1
-    """Share of a step's similarities that it loses where it repeats a step that is done or planned."""
-    order: Annotated[float, Field(ge=0)] = 1.0
-    """lambda, weight of the vote of the corpus on the order of steps."""
     trust: tuple[float, float] | None = None
     """Coverages of a prompt between which the corpus replaces what is assumed without it: relevance, and that repeats
     and lines near the goal count less in narrations. None: at no coverage."""
@@ -61,6 +65,8 @@ class GroundedConfig(Settings):
 class RewardConfig(Settings):
     """The verifier (paper, section 3.2 and appendix A.3)."""
 
+    fixed = MappingProxyType({"epsilon": EPSILON})
+
     verifier: VerifierName = "paper"
     """The reward: `paper`, to which all settings below belong, `grounded` with its own, or `module:function`, a
     function of yours (docs/own.md); records have the hash of its source file behind it. `r0` (relevance to goal and
@@ -72,12 +78,10 @@ class RewardConfig(Settings):
     """K, narrations kept by stage 1."""
     gap: Annotated[float, Field(le=0)] = -0.05  # stated: section 3.2
     """g, the gap penalty of stage 2."""
-    tau: Fraction = 0.10  # stated, as the next two: appendix A.3
+    tau: Fraction = 0.10  # stated, as the next: appendix A.3
     """Progress threshold of the gate."""
     alpha: Annotated[float, Field(gt=0)] = 2.0
     """Penalty slope below the gate."""
-    epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    """Guard of the division by the remaining gap 1 - A(h)."""
     stage2: bool = True
     """Off: A_mono in place of A_NW (ablation)."""
     history_baseline: bool = True

@@ -29,7 +29,6 @@ SYNONYMS: tuple[frozenset[str], ...] = tuple(
         "alpha lora_alpha",
         "dropout lora_dropout",
         "save_every save_steps save_freq save_interval checkpoint_every",
-        "log_every logging_steps log_interval",
         "every eval_steps eval_every test_freq validate_every",
         "patience early_stopping_patience early_stopping",
         "metrics report_to logger loggers",

@@ -5,16 +5,23 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from recipe.config.base import Config, Fraction, Positive, Settings, load_config, parse_config, read_config
+from recipe.config.base import Config, Fraction, Positive, Seeded, Settings, load_config, parse_config, read_config
 from recipe.config.models import TEMPERATURE, FrameConfig
 from recipe.config.reward import RewardConfig
 from recipe.errors import ConfigError
 
 Metrics = Literal["tensorboard", "wandb", "trackio", "mlflow"]
+LARGEST_RATIO = 2.0
+"""Largest weight of a vLLM completion: C of truncated importance sampling (Yao et al., 2025)."""
+PLANS_EVERY, PLANS = 50, 8
+"""Of the tables of plans that trackers get: optimiser steps between two, and plans in one, as many as fit a screen."""
+LOG_EVERY = 1
+"""Optimiser steps between two records of the metrics: the watchdog and the reports read every step."""
 
 
 def tracking_packages(metrics: Sequence[Metrics]) -> dict[str, str]:
@@ -23,32 +30,40 @@ def tracking_packages(metrics: Sequence[Metrics]) -> dict[str, str]:
 
 
 class TrackingConfig(Settings):
-    """How a run is named where its metrics go, and how many of its plans go there. It changes no result."""
+    """How a run is named where its metrics go. It changes no result."""
+
+    fixed = MappingProxyType({"plans_every": PLANS_EVERY, "plans": PLANS})
 
     project: str = "recipe"
     """Ours. Project, or experiment in MLflow's words."""
     run: str = ""
     """Ours. Name of the run; left out: that of its folder."""
-    plans_every: Annotated[int, Field(ge=0)] = 50
-    """Ours. Optimiser steps between two tables of plans with their rewards; 0: none."""
-    plans: Positive = 8
-    """Ours. Plans in such a table."""
 
 
-class BaseModelConfig(Settings):
+class ExamplesSettings(Settings):
+    """The examples of a run, or of its validation."""
+
+    examples: Path
+    """Examples, JSON lines (docs/data.md)."""
+    split: str = ""
+    """Examples of this split are taken; empty takes all."""
+
+
+class RunSettings(ExamplesSettings, Seeded):
+    """What every run of training has."""
+
+    output: Path
+    """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the model in `model/`: merged, where it was adapted."""
+
+
+class BaseModelConfig(RunSettings):
     """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub.
 
-    The paper has no such model: every setting is ours.
+    Each example is a training text, rendered as one chat. The paper has no such model: every setting is ours.
     """
 
     stage = "base"
 
-    examples: Path
-    """Training texts: examples as JSON lines, each rendered as one chat."""
-    output: Path
-    """Run folder: `checkpoints/`, `metrics.jsonl`, and the model in `model/`."""
-    split: str = ""
-    """Examples of this split are trained on; empty takes all."""
     hidden_size: Positive = 192
     layers: Positive = 4
     head_size: Positive = 32
@@ -66,7 +81,6 @@ class BaseModelConfig(Settings):
     """Optimiser steps between two resumable checkpoints."""
     bf16: bool = True
     """Compute in bfloat16; a processor without instructions for it computes in float32, and says so."""
-    seed: int = 0
 
 
 class LoraSettings(Settings):
@@ -82,23 +96,20 @@ class LoraSettings(Settings):
     """Stated (section 3.1): the query and value projections."""
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(RunSettings):
     """What SFT, GRPO and best-of-N rounds share."""
+
+    fixed = MappingProxyType({"log_every": LOG_EVERY})
 
     model: str
     """A model id on the hub, a folder in the standard layout, or `smollm2` (docs/planning.md). Stated (section 4.1):
     Qwen2.5 of 0.5B, 3B and 7B, for video Qwen2.5-VL-3B. Ours: the Instruct versions."""
     revision: str | None = None
     """The model's pinned revision on its hub."""
-    examples: Path
-    """Training examples, JSON lines."""
     prompt: str = ""
     """Ours. What a policy of text is asked with: `plain`, `one-example` or a file (docs/planning.md); left out: the
     prompt that the model was trained with, `plain` for any other model."""
-    output: Path
-    """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the merged model in `model/`."""
     split: str = "train"
-    """Examples of this split are trained on; empty takes all."""
     input: Literal["text", "video"] = "text"
     """Stated (section 3.1), both: the policy reads the history as text, or as the frames before the cut."""
     videos: Path | None = None
@@ -113,8 +124,6 @@ class TrainingSettings(Settings):
     lora: LoraSettings = LoraSettings()
     save_every: Positive = 50
     """Ours. Optimiser steps between two resumable checkpoints."""
-    log_every: Positive = 1
-    """Ours. Optimiser steps between two records of the metrics."""
     metrics: tuple[Metrics, ...] = ("tensorboard",)
     """Where metrics go besides `metrics.jsonl`."""
     tracking: TrackingConfig = TrackingConfig()
@@ -122,10 +131,11 @@ class TrainingSettings(Settings):
     bf16: bool | None = None
     """Ours. Compute in bfloat16; left out: on CUDA only. A processor without instructions for it computes in float32,
     and says so."""
+    micro_batch: Positive | None = None
+    """Ours. Examples in one forward and backward pass, a divisor of those in a step: of `batch_size`, of GRPO
+    `prompts_per_step` x `group_size`; left out: all."""
     gradient_checkpointing: bool = False
     """Ours. Recompute activations in the backward pass: less memory, more time."""
-    seed: int = 0
-    """Ours."""
 
     @model_validator(mode="after")
     def _video_settings_have_a_use(self) -> Self:
@@ -145,8 +155,6 @@ class FineTuningSettings(TrainingSettings):
     """Stated (appendix A.4)."""
     batch_size: Positive = 2
     """Stated (appendix A.4). Examples in an optimiser step."""
-    micro_batch: Positive | None = None
-    """Ours. Examples in one forward and backward pass, a divisor of `batch_size`; left out: all."""
     learning_rate: float = 2e-4
     """Stated (appendix A.4). The peak rate."""
     warmup: Fraction = 0.1
@@ -170,19 +178,15 @@ Measured = Literal["reward", "matched_f1", "proxy", "validity"]
 """What validation can choose by."""
 
 
-class ValidationSettings(Settings):
+class ValidationSettings(ExamplesSettings):
     """Plans for held-out prompts while training: which step's model is kept, and when training stops.
 
-    The paper has none: every setting is ours.
+    An example or a video that is in the training examples or in the corpus is refused. The paper has no validation:
+    every setting is ours.
     """
 
-    examples: Path
-    """Held-out prompts with their continuations, JSON lines. An example or a video that is in the training examples or
-    in the corpus is refused."""
-    split: str = ""
-    """Prompts of this split; empty takes all."""
     prompts: Positive | None = None
-    """The first so many of them; left out: all."""
+    """The first so many of the examples; left out: all."""
     every: Positive = 10
     """Optimiser steps, or rounds of best-of-N, between two validations; the base and the last one are always validated.
     """
@@ -237,6 +241,10 @@ class RewardTrainingSettings(TrainingSettings):
     grounded one does. Left out: all prompts are trained on."""
     validation: ValidationSettings | None = None
     """Ours. Validate while training, and keep the best step or round instead of the last; with `input = "text"`."""
+    truncated: Literal["keep", "mask"] = "keep"
+    """Ours. Completions that hit the token limit: `mask` leaves them out of GRPO's loss, and best-of-N rounds never
+    choose one; `keep` trains on them as they were written, without an end. They keep their reward, which counts for the
+    mean and the spread of their group."""
 
     @model_validator(mode="after")
     def _one_source_of_rewards(self) -> Self:
@@ -258,6 +266,8 @@ class RewardTrainingSettings(TrainingSettings):
 class VllmSettings(Settings):
     """vLLM next to the trainer, an engine for each process; the paper has none, every setting is ours."""
 
+    fixed = MappingProxyType({"cap": LARGEST_RATIO})
+
     memory: Annotated[float, Field(gt=0, lt=1)] = 0.3
     """Ours. Share of the GPU's memory for its weights and cache."""
     sleep: bool = False
@@ -266,9 +276,7 @@ class VllmSettings(Settings):
     """Ours. Prompt and completion together, in tokens; left out: the model's own context."""
     correction: Literal["token_truncate", "token_mask", "sequence_truncate", "sequence_mask", "off"] = "token_truncate"
     """Ours. How the ratio between the trainer's probability of a completion and vLLM's weighs its loss: by token or by
-    sequence, cut at `cap` or left out above it. `off` leaves out the measure of the gap too."""
-    cap: Annotated[float, Field(gt=1)] = 2.0
-    """Ours. Largest ratio."""
+    sequence, cut at 2 or left out above it. `off` leaves out the measure of the gap too."""
 
 
 class GRPOConfig(RewardTrainingSettings):
@@ -286,9 +294,6 @@ class GRPOConfig(RewardTrainingSettings):
     """Ours."""
     group_size: Annotated[int, Field(ge=2)] = 4
     """Stated (appendix A.4). G, completions of one prompt."""
-    micro_batch: Positive | None = None
-    """Ours. Completions in one forward and backward pass, a divisor of `prompts_per_step` x `group_size`; left out:
-    all."""
     beta: Annotated[float, Field(ge=0)] = 0.04
     """Stated (appendix A.4). Weight of the KL divergence to the reference policy."""
     clip: Annotated[float, Field(gt=0)] = 0.30
@@ -303,9 +308,6 @@ class GRPOConfig(RewardTrainingSettings):
     a completion weighs its tokens."""
     learning_rate: float = 1e-4
     """Stated (appendix A.4). Constant, without warm-up."""
-    truncated: Literal["keep", "mask"] = "keep"
-    """Ours. Completions that hit the token limit: `mask` leaves them out of the loss; they keep their reward, which
-    counts for the mean and the spread of their group."""
     rollouts: Literal["transformers", "vllm"] = "transformers"
     """Ours. What writes the completions: the policy itself, or vLLM (docs/training.md)."""
     vllm: VllmSettings = VllmSettings()
@@ -331,6 +333,7 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """
 
     stage = "best-of-n"
+    fixed = MappingProxyType({**TrainingSettings.fixed, "margin": None})
 
     rounds: Positive = 1
     """Rounds of sampling, choosing and fine-tuning."""
@@ -345,14 +348,8 @@ class BestOfNConfig(RewardTrainingSettings, FineTuningSettings):
     """
     choose: Literal["best", "random"] = "best"
     """The plan to train on: the one with the highest reward, the first of equals; or as a control a random one."""
-    margin: Annotated[float, Field(ge=0)] | None = None
-    """Train only on prompts where the best reward is above the mean by more than this; left out: on all. With
-    `choose = "random"` it leaves out the same prompts."""
     completions_at_once: Positive = 128
     """Completions that are written and scored together; bounds the memory. A run that was stopped loses no more."""
-    truncated: Literal["keep", "mask"] = "keep"
-    """Completions that hit the token limit: `keep` trains on one like on any other, as it was written, without an end;
-    `mask` never chooses one. They keep their reward, which counts for the mean of their prompt."""
 
     @model_validator(mode="after")
     def _reads_text(self) -> Self:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.artifacts import JsonObject, fingerprint
-from recipe.config.corpus import MiningConfig
+from recipe.config.corpus import CUTS, LEAST_SIMILARITY, MiningConfig
 from recipe.config.reward import RewardConfig
 from recipe.corpus.leaks import Exclusions
 from recipe.corpus.store import Corpus
@@ -175,7 +175,7 @@ class _Source:
 
     def __init__(self, corpus: Corpus, config: MiningConfig, exclusions: Exclusions | None, seed: int) -> None:
         self.corpus, self.config, self.exclusions, self.seed = corpus, config, exclusions, seed
-        self.verifier = Verifier(corpus, RewardConfig(pool_size=config.pool_size))
+        self.verifier = Verifier(corpus, RewardConfig())
         self._likeness = StepLikeness(self.verifier.embed)
         self.identity = {
             "version": _VERSION,
@@ -238,7 +238,7 @@ class _Histories(_Source):
                 narration = self.corpus.narration(aligned.hit.narration)
                 if own.may_be(narration.video_id) or (usable := self.usable(narration)) is None:
                     continue
-                if aligned.hit.score < self.config.min_similarity:
+                if aligned.hit.score < LEAST_SIMILARITY:
                     # The pool is in the order of A_NW, so that a later narration may be nearer.
                     outcome = _outcome("below_similarity")
                     continue
@@ -308,7 +308,7 @@ class _Titles(_Source):
                 outcomes[number] = _outcome("too_few_steps", len(after), len(likely))
                 continue
             texts, rows = [narration.segments[segment].text for segment in steps], []
-            for cut in cut_points(narration.video_id, len(steps), self.config.cuts, self.seed):
+            for cut in cut_points(narration.video_id, len(steps), CUTS, self.seed):
                 end = cut + (self.config.steps or TITLE_STEPS)
                 rows.append(
                     {

@@ -50,7 +50,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recipe.alignment.backends import Backend
 from recipe.alignment.reference import Float32, FreeAlignment, Int64, free_matching
-from recipe.config.reward import GroundedConfig, RewardConfig
+from recipe.config.reward import ORDER, REPEATS, GroundedConfig, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.baselines import NoveltyScale, centred, closeness, novelty, relevance_texts, unlike
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
@@ -527,7 +527,7 @@ class GroundedMethod(Method):
         new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in cosines)])
         # Not to 0: true step lists repeat steps. Repeats judged by the segments that they share cost lists 4 to 15
         # points of the audit.
-        factor = 1.0 - self._config.repeats * (1.0 - theta) * (1.0 - new)
+        factor = 1.0 - REPEATS * (1.0 - theta) * (1.0 - new)
         if texts.to_goal is not None:
             new = np.minimum(new, unlike(texts.to_goal, _GOAL_NOVELTY))
             factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(texts.to_goal, _GOAL_RESTATED)))
@@ -558,7 +558,7 @@ class GroundedMethod(Method):
                 "gain": float(relevant.plans[row - 1]),
                 "background": float(background.plans[row - 1]),
                 "relevance": float(close[own].sum()) * (1.0 - theta),
-                "order": self._config.order * order_agreement(precedence[np.ix_(plan, plan)]),
+                "order": ORDER * order_agreement(precedence[np.ix_(plan, plan)]),
                 "price": price,
                 "goal_relevance": float(close_goal[own].sum()) * (1.0 - theta),
             }

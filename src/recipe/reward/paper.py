@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment.backends import Backend
 from recipe.alignment.reference import needleman_wunsch
-from recipe.config.reward import RewardConfig
+from recipe.config.reward import EPSILON, RewardConfig
 from recipe.errors import ComputeError
 from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.scorer import Method, PromptGroup, Steps
@@ -52,7 +52,7 @@ def paper_reward(aligned_history: float, aligned_full: float, config: RewardConf
     if config.relative_progress:
         # Relative to what is left to gain: the same rise is worth more where the history is aligned well already
         # (equation 7). Epsilon keeps a perfect history from dividing by 0.
-        rho /= max(1.0 - baseline, config.epsilon)
+        rho /= max(1.0 - baseline, EPSILON)
     # Equation 8: below tau the plan earns a penalty that grows with the shortfall, so that groups whose plans all fail
     # still differ.
     if config.gate == "on" and rho < config.tau:

@@ -260,14 +260,13 @@ class Rounds:
                 if not self.state["begun"]:
                     self._log_round(number, records)
                 if not chosen:
-                    reasons = "margin" if config.margin is not None else "truncated = 'mask'"
+                    problem = "no prompt has a plan to train on, because of truncated = 'mask'"
                     if number == 1:
                         raise ComputeError(
-                            f"Round 1: no prompt has a plan to train on, because of {reasons}; lower margin, raise "
-                            "max_completion_tokens, or take another reward, with another `output`."
+                            f"Round 1: {problem}; raise max_completion_tokens, or take another reward, with another "
+                            "`output`."
                         )
-                    problem = "round %d: no prompt has a plan to train on, because of %s; training ends"
-                    _LOG.warning(problem, number, reasons)
+                    _LOG.warning("round %d: %s; training ends", number, problem)
                     return
                 self._fine_tune(number, chosen)
                 advance(1)
@@ -438,7 +437,6 @@ class Rounds:
         if state["optimiser"] is not None:
             optimiser.load_state_dict(state["optimiser"])
             state["optimiser"] = None
-        losses: list[float] = []
         began = time.monotonic()
         with self._progress.task(f"round {number}: fine-tuning", len(batches)) as advance:
             advance(state["begun"])
@@ -466,13 +464,10 @@ class Rounds:
                 check_gradient(norm, state["step"] + 1)
                 optimiser.step()
                 optimiser.zero_grad()
-                losses.append(loss)
                 state |= {"step": state["step"] + 1, "begun": index + 1}
-                if state["step"] % config.log_every == 0:
-                    seconds = (time.monotonic() - began) / len(losses)
-                    row = {"step": state["step"], "round": number, "loss": fmean(losses), "learning_rate": rate}
-                    self._write(row | {"grad_norm": float(norm), "step_seconds": seconds})
-                    losses, began = [], time.monotonic()
+                row = {"step": state["step"], "round": number, "loss": loss, "learning_rate": rate}
+                self._write(row | {"grad_norm": float(norm), "step_seconds": time.monotonic() - began})
+                began = time.monotonic()
                 if state["step"] % config.save_every == 0 and state["begun"] < len(batches):
                     state["optimiser"] = optimiser.state_dict()
                     self._save()
@@ -489,8 +484,7 @@ class Rounds:
 def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n: int) -> None:
     """Mark in the record of a round the plans to train on: of each prompt's `n` plans one, or none.
 
-    None is marked for a prompt without a reward, with `truncated = "mask"` where all plans were cut, and where the best
-    reward is not above the mean by more than `margin`.
+    None is marked for a prompt without a reward, and with `truncated = "mask"` where all plans were cut.
     """
     for first in range(0, len(records), n):
         scored = [(record, record.reward.total) for record in records[first : first + n] if record.reward is not None]
@@ -498,9 +492,7 @@ def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n
         if not whole:
             continue
         # `max` takes the first of equals, as sampling wrote them: no bias by length or text.
-        best, total = max(whole, key=itemgetter(1))
-        if config.margin is not None and total - fmean(own for _, own in scored) <= config.margin:
-            continue
+        best, _ = max(whole, key=itemgetter(1))
         # The control: it trains on as many plans of the same prompts, without the reward's choice.
         if config.choose == "random":
             best, _ = random.Random(f"{config.seed} {number} {first // n}").choice(whole)

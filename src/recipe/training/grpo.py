@@ -27,7 +27,7 @@ from trl import GRPOConfig as TrlGRPOConfig
 from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
-from recipe.config.training import GRPOConfig
+from recipe.config.training import LARGEST_RATIO, GRPOConfig
 from recipe.data.examples import read_training_examples
 from recipe.errors import ComputeError, ConfigError
 from recipe.models.checkpoints import Checkpoint, decode_completions, end_tokens, thought_opening
@@ -487,7 +487,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
         if config.vllm.correction != "off":
             shared |= {
                 "vllm_importance_sampling_mode": config.vllm.correction,
-                "vllm_importance_sampling_clip_max": config.vllm.cap,
+                "vllm_importance_sampling_clip_max": LARGEST_RATIO,
             }
     return TrlGRPOConfig(
         **shared,

@@ -31,7 +31,7 @@ from transformers import (
 from transformers.trainer import TRAINER_STATE_NAME
 
 from recipe.artifacts import read_jsonl, write_jsonl
-from recipe.config.training import Metrics, TrainingSettings, tracking_packages
+from recipe.config.training import LOG_EVERY, PLANS, PLANS_EVERY, Metrics, TrainingSettings, tracking_packages
 from recipe.errors import ComputeError, InputError, first_line, require_packages
 from recipe.models.checkpoints import quiet_loading
 from recipe.models.devices import use_bf16
@@ -110,7 +110,7 @@ def shared_arguments(config: TrainingSettings, run: Run) -> dict[str, Any]:
         "save_strategy": "steps",
         "save_steps": config.save_every,
         "logging_strategy": "steps",
-        "logging_steps": config.log_every,
+        "logging_steps": LOG_EVERY,
         # A loss that is not finite must show as such: the filter would repeat the last finite one.
         "logging_nan_inf_filter": False,
         "report_to": [],
@@ -326,7 +326,7 @@ class MetricsLog:
                 raise InputError(f"metrics = [{kind!r}]: {first_line(error)}; {remedy}.") from error
             self._writers.append(partial(_send_numbers, trackers[-1]))
             self._closers.append(trackers[-1].finish)
-        if trackers and self._config.tracking.plans_every:
+        if trackers:
             self._writers.append(partial(self._send_plans, trackers))
 
     def _tracker(self, kind: Metrics, first: int) -> GeneralTracker:
@@ -350,13 +350,13 @@ class MetricsLog:
     def _send_plans(self, trackers: Sequence[GeneralTracker], row: Row) -> None:
         """A table of the first plans of the step's record, where one is due and the trainer writes records."""
         file = f"round-{row['round']:02d}.jsonl" if "round" in row else f"step-{row['step']:05d}.jsonl"
-        path, tracking = self._run.completions / file, self._config.tracking
-        if not path.is_file() or (self._shown is not None and row["step"] < self._shown + tracking.plans_every):
+        path = self._run.completions / file
+        if not path.is_file() or (self._shown is not None and row["step"] < self._shown + PLANS_EVERY):
             return
         self._shown = row["step"]
         plans = [
             [record["goal"], record["completion"], (record.get("reward") or {}).get("total")]
-            for _, record in islice(read_jsonl(path), tracking.plans)
+            for _, record in islice(read_jsonl(path), PLANS)
         ]
         for tracker in trackers:
             _send_table(tracker, ["goal", "plan", "reward"], plans, row["step"])

@@ -419,7 +419,7 @@ def _portable(config: Settings) -> JsonObject:
     """The settings without places: of a file or folder only its name is left, and `PLACES` are dropped; tables too."""
     values: JsonObject = config.model_dump(mode="json", exclude=set(PLACES))
     for name, value in values.items():
-        raw = getattr(config, name)
+        raw = getattr(config, name, value)  # a key that is fixed has its value alone
         is_model = name in ("model", "encoder") and isinstance(raw, str) and _in_folder(raw)
         if isinstance(raw, Settings):
             values[name] = _portable(raw)

@@ -37,7 +37,8 @@ class EndpointModel(ModelConfig):
         """What decides its answers, for the identity of a stage: address, speed, price and budget change none."""
         own = type(self).model_fields.keys() - ModelConfig.model_fields.keys()
         of_answers = ("model", "clips", "jpeg_quality", "max_pixels", "token_limit", "send_seed", "structured")
-        return {name: getattr(self, name) for name in (*of_answers, "extra_body", *sorted(own))}
+        values = {**self.fixed, **dict(self)}
+        return {name: values[name] for name in (*of_answers, "extra_body", *sorted(own))}
 
 
 class SharedBudget(Budget):

@@ -89,8 +89,8 @@ def test_value_functions_can_be_left_out() -> None:
     assert not any("Proposed as" in text for text, _ in model.asked)
     with pytest.raises(ValueError, match="no value function is left"):
         VidAssistConfig(values=("task_graph",))
-    weighed = VidAssistConfig(horizon=1, values=("mapping", "evaluation"), weights={"evaluation": 3.0})
-    assert run(weighed, Models(model, ScriptedEngine(planned))).choices[0].candidate.total == pytest.approx(3.4 / 4)
+    both = VidAssistConfig(horizon=1, values=("mapping", "evaluation"))
+    assert run(both, Models(model, ScriptedEngine(planned))).choices[0].candidate.total == pytest.approx(1.8 / 2)
 
 
 def test_a_second_proposer_must_be_given() -> None:
@@ -126,13 +126,13 @@ def test_the_agent_appends_the_best_translation_before_it_asks_again() -> None:
     def answer(text: str, sample: int) -> str | Answer | Refusal:
         step = text.count("Step ")
         return Answer(
-            ((f"Step {step + 1}: boil~", "pour"), ("add", "stir~"))[step][sample], logprob=(-1.0, -9.0)[sample]
+            ((f"Step {step + 1}: boil~", "pour"), ("add", "stir~"))[step][sample], logprob=(-1.0, -1.5)[sample]
         )
 
     engine = ScriptedEngine(answer)
-    config = VidAssistConfig(method="agent", horizon=2, agent_samples=2, agent_beta=0.03)
+    config = VidAssistConfig(method="agent", horizon=2, agent_samples=2)
     plan = run(config, Models(engine), START)
-    assert plan.state.planned == (POUR, ADD)  # 1 - 0.27 against 0.6 - 0.03, then 1 - 0.03
+    assert plan.state.planned == (POUR, ADD)  # 1 - 0.45 against 0.6 - 0.3, then 1 - 0.3
     assert f"Step 1: {POUR}" in engine.asked[-1][0]
     assert len(engine.asked) == 4
 

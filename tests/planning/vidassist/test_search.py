@@ -16,7 +16,7 @@ Plan = tuple[str, ...]
 
 
 def search(table: dict[Plan, list[str]], scores: dict[Plan, float | None], horizon: int, beam: int) -> Search:
-    return Search((ToyProposer(table),), 2, actions_of, {"toy": toy_value(scores.__getitem__)}, {}, horizon, beam)
+    return Search((ToyProposer(table),), 2, actions_of, {"toy": toy_value(scores.__getitem__)}, horizon, beam)
 
 
 TABLE: dict[Plan, list[str]] = {(): ["Boil", "Add"], (BOIL,): ["Pour"], (ADD,): ["Stir", "pour it"]}
@@ -120,7 +120,7 @@ def test_with_all_plans_kept_the_search_finds_what_brute_force_finds(seed: int, 
 def test_a_sample_does_not_depend_on_the_others(seed: int, beam: int, order: random.Random) -> None:
     starts = [START, State(GOAL, ("sit down",)), State(GOAL, (), (BOIL,)), State(GOAL, (), (ADD,)), START]
     table, scores = world(seed)
-    found = Search((ToyProposer(table),), 2, actions_of, {"toy": toy_value(scores.get)}, {}, horizon=2, beam=beam)
+    found = Search((ToyProposer(table),), 2, actions_of, {"toy": toy_value(scores.get)}, horizon=2, beam=beam)
     alone = [found.run([start])[0] for start in starts]
     assert found.run(starts) == alone
     shuffled = order.sample(range(len(starts)), len(starts))

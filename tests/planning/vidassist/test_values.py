@@ -20,7 +20,6 @@ from recipe.planning.vidassist.search import (
     text_generation,
     text_mapping,
     translation,
-    weighted_mean,
 )
 from recipe.types import Procedure, Step
 
@@ -52,13 +51,6 @@ def test_the_agent_ranks_by_cosine_and_likelihood() -> None:
     scores = translation(considered(("stir~", -0.1), ("stir~ it", -2.0), ("pour", -2.0), ("add", None)), beta=0.3)
     assert scores == [pytest.approx(0.6 - 0.03), pytest.approx(1.0 - 0.6), None]
     assert translation(considered(("stir~", None), ("pour", None)), beta=0.3) == [pytest.approx(0.6), 1.0]
-
-
-def test_what_is_not_told_is_left_out_of_the_mean() -> None:
-    assert weighted_mean({"a": 0.2, "b": None, "c": 0.6}, {}) == pytest.approx(0.4)
-    assert weighted_mean({"a": 0.2, "b": None, "c": 0.6}, {"c": 3.0}) == pytest.approx(0.5)
-    assert weighted_mean({"a": None}, {}) is None
-    assert weighted_mean({}, {}) is None
 
 
 @pytest.mark.parametrize(

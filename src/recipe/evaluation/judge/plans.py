@@ -16,7 +16,7 @@ from itertools import zip_longest
 from random import Random
 from typing import Literal, NamedTuple
 
-from recipe.config.models import JudgeConfig
+from recipe.config.models import MOST_SHOWN, JudgeConfig
 from recipe.errors import InputError, listed
 from recipe.planning.prediction_files import match_predictions
 from recipe.planning.predictions import Prediction
@@ -107,11 +107,12 @@ def bounded(case: Case, config: JudgeConfig) -> Case:
             )
         example = replace(example, history=example.told_history)
     shown: list[str] = []
-    cut, room = 0, config.max_characters
-    for step in case.steps[: config.max_steps]:
-        text = visible(step[: config.max_step_characters]).strip()
-        if longer := len(step) > config.max_step_characters:
-            text = text[: config.max_step_characters - 1] + _CUT
+    most, longest, room = MOST_SHOWN.values()
+    cut = 0
+    for step in case.steps[:most]:
+        text = visible(step[:longest]).strip()
+        if longer := len(step) > longest:
+            text = text[: longest - 1] + _CUT
         # One step is shown at least, however long.
         if shown and len(text) > room:
             break

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import numpy as np
 
 from recipe.artifacts import fingerprint, to_json
-from recipe.config.models import JudgeConfig
+from recipe.config.models import MOST_SHOWN, JudgeConfig
 from recipe.evaluation.judge.llm import by_rule
 from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.plans import Case, actionable, bounded
@@ -73,8 +73,7 @@ class ProxyJudge:
             "same": f"{self.calibration.same:.3f}",
         }
         self._limits = JudgeConfig(history=history)
-        bounds = {name: getattr(self._limits, name) for name in ("max_steps", "max_step_characters", "max_characters")}
-        computed = {"version": VERSION, "percentile": PERCENTILE, "excess": EXCESS, **bounds, **settings}
+        computed = {"version": VERSION, "percentile": PERCENTILE, "excess": EXCESS, **MOST_SHOWN, **settings}
         shown = settings | {"history": history}
         self.identity = JudgeIdentity(f"proxy ({encoder})", "proxy", encoder, fingerprint(computed), shown)
 

@@ -67,11 +67,12 @@ _REMEDIES = {
     "^429": "ask less at once (--set model.concurrency=1) or later",
     "^(408|409|425|5)": "look into the endpoint's log, or try later",
     _FILTERED: "change the chat, or ask another model",
-    "max_(completion_)?tokens": "give --set model.token_limit=max_completion_tokens, or max_tokens",
+    "max_(completion_)?tokens": "give the field that it takes, as in --set "
+    """'model.extra_body={"max_tokens": null, "max_completion_tokens": 512}'""",
     "temperature": "set a temperature that the model takes (--set sampling.temperature=1, of Phi "
     "phi.temperature, of a judge judge.temperature), or null in model.extra_body to send none",
     "video_url|mm_processor_kwargs": "give --set model.clips=images",
-    r"\bseed\b": "give --set model.send_seed=false",
+    r"\bseed\b": """give --set 'model.extra_body={"seed": null}'""",
     "response.format|json_schema|json_object|grammar": "give --set model.structured=off",
     r"\bmodel\b.*(not found|not exist|invalid)|(invalid|unknown) model": "check the model's name",
     "": "change the request: its frames, its length or the model",

@@ -89,12 +89,10 @@ def request_fields(request: ModelRequest, config: ModelConfig) -> JsonObject:
     for name, (value, _) in decoding_of(request.sampling).settings().items():
         if value is not None:  # else it is the checkpoint's
             # Every version of vLLM takes -1 for off, and not every version 0.
-            fields[config.token_limit if name == "max_tokens" else name] = (
-                -1 if (name, value) == ("top_k", 0) else value
-            )
-    if config.send_seed:  # a seed of its own for each sample, in the 31 bits that every endpoint takes
-        sha = hashlib.sha256(f"{request.sampling.seed} {request.sample}".encode())
-        fields["seed"] = int.from_bytes(sha.digest()[:4]) >> 1
+            fields[name] = -1 if (name, value) == ("top_k", 0) else value
+    # A seed of its own for each sample, in the 31 bits that every endpoint takes.
+    sha = hashlib.sha256(f"{request.sampling.seed} {request.sample}".encode())
+    fields["seed"] = int.from_bytes(sha.digest()[:4]) >> 1
     fields |= beside | config.extra_body
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -108,7 +106,7 @@ def _images(video: Frames, config: ModelConfig) -> Iterator[tuple[str, str]]:
             size = max(1, int(image.width * scale)), max(1, int(image.height * scale))
             image = image.resize(size, Image.Resampling.BICUBIC)
         stream = io.BytesIO()
-        image.save(stream, "JPEG", quality=config.jpeg_quality)
+        image.save(stream, "JPEG", quality=config.fixed["jpeg_quality"])
         tenths = round(10 * time)
         moment = f"{clock(tenths // 10)}{f'.{tenths % 10}' if tenths % 10 else ''}"
         yield moment, base64.b64encode(stream.getvalue()).decode()

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, fingerprint, write_json
 from recipe.config.models import ModelConfig, SamplingConfig
-from recipe.config.planning import VidAssistConfig
+from recipe.config.planning import AGENT_BETA, VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.costs import Budget
 from recipe.models.model import open_model
@@ -292,8 +292,8 @@ def plan_actions(
     if config.method == "agent":
         # Huang et al. (2022): every step is sampled, translated to the nearest action, ranked, and appended.
         proposer = ModelProposer("agent", models.model, sampling, "agent", shown)
-        values: dict[str, Value] = {"translation": partial(translation, beta=config.agent_beta)}
-        return Search((proposer,), config.agent_samples, actions, values, {}, config.horizon).run(starts, progress)
+        values: dict[str, Value] = {"translation": partial(translation, beta=AGENT_BETA)}
+        return Search((proposer,), config.agent_samples, actions, values, config.horizon).run(starts, progress)
 
     proposers: list[Proposer] = []
     if config.proposers != "recipe":
@@ -309,8 +309,7 @@ def plan_actions(
         "task_graph": partial(task_graph_score, shown=shown, actions=actions),
     }
     values = {name: every[name] for name in config.active}
-    weights = {str(name): weight for name, weight in config.weights.items()}
-    search = Search(tuple(proposers), config.candidates, actions, values, weights, config.horizon, config.beam)
+    search = Search(tuple(proposers), config.candidates, actions, values, config.horizon, config.beam)
     return search.run(starts, progress)
 
 

@@ -141,17 +141,6 @@ def translation(steps: Sequence[NextStep], _progress: Progress = SILENT, *, beta
     return [round(max(own), _DIGITS) if own else None for own in ranked]
 
 
-def weighted_mean(scores: Mapping[str, float | None], weights: Mapping[str, float]) -> float | None:
-    """The mean of the scores that are not None; None where all are.
-
-    >>> weighted_mean({"mapping": 0.5, "evaluation": 1.0, "generation": None}, {"evaluation": 3.0})
-    0.875
-    """
-    known = [(weights.get(name, 1.0), score) for name, score in scores.items() if score is not None]
-    total = sum(weight for weight, _ in known)
-    return sum(weight * score for weight, score in known) / total if total else None
-
-
 class Choice(NamedTuple):
     """One step of a plan: the candidates that there were, and the index of the chosen one."""
 
@@ -202,8 +191,6 @@ class Search:
     actions: ActionsOf
     values: Mapping[str, Value]
     """By the name of their scores in traces and options."""
-    weights: Mapping[str, float]
-    """By value function; 1 where none is given."""
     horizon: int
     """T, actions of a plan."""
     beam: int = 1
@@ -224,7 +211,10 @@ class Search:
                 scored = []
                 for index, (_, candidate) in enumerate(steps):
                     scores = {name: column[index] for name, column in columns.items()}
-                    scored.append(replace(candidate, scores=scores, total=weighted_mean(scores, self.weights)))
+                    # The paper names no weights of the value functions: all count alike.
+                    known = [score for score in scores.values() if score is not None]
+                    total = sum(known) / len(known) if known else None
+                    scored.append(replace(candidate, scores=scores, total=total))
 
                 remaining = iter(scored)
                 options = {

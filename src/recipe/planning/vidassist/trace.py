@@ -96,7 +96,7 @@ class TracedCandidate:
     action: str
     chosen: bool
     total: float | None
-    """Weighted mean of the scores; null where there is none."""
+    """Mean of the scores; null where there is none."""
     scores: dict[str, float | None]
     """By value function; null where it has none."""
     proposals: tuple[TracedProposal, ...]
