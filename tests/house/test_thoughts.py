@@ -67,44 +67,6 @@ def test_what_stands_around_an_answer_is_no_step(text: str) -> None:
     assert plan_steps(text) == PLAN
 
 
-MARKS = [
-    "### {n}. ",
-    "## Step {n}: ",
-    "({n}) ",
-    "{n}、",
-    "Step {n} - ",
-    "step {n} – ",
-    "[{n}] ",
-    "**{n}.** ",
-    "{n} - ",
-    "> {n}) ",
-]
-
-
-@pytest.mark.parametrize(
-    "mark", [*MARKS, "**Step {n}:** ", "Step {n} of 3: ", "Step {n}\n", "### Step {n}\n", "- [ ] ", "+ ", "◦ "]
-)
-@pytest.mark.parametrize("remark", ["", "\n   Take your time.", "\nTake your time."])
-def test_marks_of_lists(mark: str, remark: str) -> None:
-    if remark.startswith("\nT") and "{n}" not in mark:
-        return  # a list without numbers ends there
-    text = "\n".join(mark.format(n=number) + step + remark for number, step in enumerate(PLAN, start=1))
-    assert plan_steps(f"The steps that remain:\n{text}") == PLAN
-
-
-WORDS = ["stir it", "2.5 cups of milk go in", "10:30 is the time to stop", "wait (2 hours)"]
-
-
-@given(st.lists(st.sampled_from(WORDS), min_size=1))
-def test_the_form_of_a_list_changes_no_step(steps: list[str]) -> None:
-    for mark in ["{n}. ", *MARKS]:
-        if " - " in mark:
-            steps = [step for step in steps if not step[0].isdigit()]  # "2 - 3 cups" is no mark
-        text = "\n".join(mark.format(n=number) + step for number, step in enumerate(steps, start=1))
-        assert plan_steps(text) == tuple(steps)
-    assert plan_steps(json.dumps(steps)) == tuple(steps)
-
-
 @pytest.mark.parametrize(
     "value",
     [

@@ -32,19 +32,8 @@ def examples(tmp_path: Path) -> Path:
 
 
 def test_a_goal_is_planned(recipe: Recipe, tiny_model: Path) -> None:
-    asked = (
-        "plan",
-        "--model",
-        tiny_model,
-        "--goal",
-        "w1",
-        "--history",
-        "w2",
-        "--count",
-        2,
-        "--set",
-        "sampling.max_tokens=8",
-    )
+    asked = ("plan", "--model", tiny_model, "--goal", "w1", "--history", "w2", "--count", 2)
+    asked += ("--set", "sampling.max_tokens=8")
     found = recipe.json(*asked)
     assert (found["goal"], found["history"]) == ("w1", ["w2"])
     assert [plan["sample"] for plan in found["plans"]] == [0, 1]
@@ -65,17 +54,28 @@ def replaying(model_folder: Path, cache: Path, *answers: Answer) -> Asked:
     return ("plan", "--model", model_folder, "--goal", "w1", *replayed)
 
 
-def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, tmp_path: Path) -> None:
-    said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
-    narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
-    built_corpus(tmp_path / "corpus", narrations, "hash:32")
+SAID = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
+NARRATIONS = [Narration(f"video-{n}", tuple(Segment(text) for text in SAID[n:])) for n in range(3)]
+
+
+@pytest.fixture
+def lists(tmp_path: Path) -> tuple[Path, Path]:
+    """A corpus, and a cache of the answers of a model, which need no model."""
+    built_corpus(tmp_path / "corpus", NARRATIONS, "hash:32")
+    return tmp_path / "corpus", tmp_path / "cache"
+
+
+def test_plans_are_ranked_with_their_evidence(
+    recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path], tmp_path: Path
+) -> None:
+    corpus, cache = lists
     texts = ["1. w1 w2", "1. w5 w6\n2. w3 w4", "1. w1 w2\n2. w3 w4\n3. w5 w6", "w9"]
-    asked = (*replaying(tiny_model, tmp_path / "cache", *map(Answer, texts)), "--count", 4)
-    answered = recipe.json(*asked, "--corpus", tmp_path / "corpus")
+    asked = (*replaying(tiny_model, cache, *map(Answer, texts)), "--count", 4)
+    answered = recipe.json(*asked, "--corpus", corpus)
     # The narrations are lists without times: what is left in the nearest one is said too.
     assert answered["copied"]
-    assert tuple(answered["copied"]) in {own[n:] for own in (said, said[1:], said[2:]) for n in range(len(own))}
-    timed = [replace(row, segments=tuple(replace(s, start=1.0, end=2.0) for s in row.segments)) for row in narrations]
+    assert tuple(answered["copied"]) in {own[n:] for own in (SAID, SAID[1:], SAID[2:]) for n in range(len(own))}
+    timed = [replace(row, segments=tuple(replace(s, start=1.0, end=2.0) for s in row.segments)) for row in NARRATIONS]
     built_corpus(tmp_path / "timed", timed, "hash:32")
     assert "copied" not in recipe.json(*asked, "--corpus", tmp_path / "timed")
     plans = answered["plans"]
@@ -84,11 +84,11 @@ def test_plans_are_ranked_with_their_evidence(recipe: Recipe, tiny_model: Path, 
     for plan in plans:
         assert len(plan["evidence"]) == len(plan["steps"])
         shown = [one for one in plan["evidence"] if one is not None]
-        assert {one["text"] for one in shown} <= {*said}
+        assert {one["text"] for one in shown} <= {*SAID}
         assert all(0 < one["similarity"] <= 1 and 0 < one["matched_in"] <= one["about"] for one in shown)
-    paper = recipe.json(*asked, "--corpus", tmp_path / "corpus", "--set", "plan.verifier=paper")["plans"]
+    paper = recipe.json(*asked, "--corpus", corpus, "--set", "plan.verifier=paper")["plans"]
     assert [plan["reward"] for plan in paper] != [plan["reward"] for plan in plans]
-    code, out, _ = recipe(*asked, "--corpus", tmp_path / "corpus")
+    code, out, _ = recipe(*asked, "--corpus", corpus)
     assert (code, "best narration video-" in out) == (0, True)
 
 
@@ -163,15 +163,6 @@ def test_answers_of_an_endpoint_say_how_they_ended(recipe: Recipe, examples: Pat
     assert (open_.example_id, open_.steps, bool(open_.malformed)) == ("e2", (), True)
     assert (plan["steps"], plan["cut"], bool(plan["malformed"])) == ([], True, True)
     assert (code, shown.splitlines()[0]) == (0, "1. rinse it")
-
-
-@pytest.fixture
-def lists(tmp_path: Path) -> tuple[Path, Path]:
-    """A corpus, and a cache of the answers of a model, which need no model."""
-    said = ("w1 w2", "w3 w4", "w5 w6", "w7 w8")
-    narrations = [Narration(f"video-{n}", tuple(Segment(text) for text in said[n:])) for n in range(3)]
-    built_corpus(tmp_path / "corpus", narrations, "hash:32")
-    return tmp_path / "corpus", tmp_path / "cache"
 
 
 def test_a_plan_is_composed_step_by_step(recipe: Recipe, tiny_model: Path, lists: tuple[Path, Path]) -> None:

@@ -16,6 +16,12 @@ from recipe.planning.prediction_files import read_predictions
 from recipe.types import Example
 
 av = pytest.importorskip("av")
+HOLE = ("--goal", "dig a hole")
+
+
+def planning(model: Path, tokens: int, *words: object) -> tuple[object, ...]:
+    """`recipe plan` with a model whose plans end after so many tokens."""
+    return ("plan", "--model", model, "--set", f"sampling.max_tokens={tokens}", *words)
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +48,7 @@ def examples(tmp_path: Path) -> list[Example]:
 
 
 def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
-    asked = (
-        "plan",
-        "--model",
-        tiny_video_model,
-        "--video",
-        clip,
-        "--goal",
-        "dig a hole",
-        "--set",
-        "sampling.max_tokens=12",
-    )
+    asked = planning(tiny_video_model, 12, "--video", clip, *HOLE)
     plans = {}
     for until in ("00:01", "1", "3.5", ""):
         plans[until] = recipe.json(*asked, *(("--until", until) if until else ()))["plans"]
@@ -62,17 +58,7 @@ def test_a_video_is_planned_from_as_far_as_it_may_be_seen(recipe: Recipe, tiny_v
 
 @pytest.mark.thorough
 def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
-    asked = (
-        "plan",
-        "--model",
-        tiny_video_model,
-        "--video",
-        clip,
-        "--goal",
-        "dig a hole",
-        "--set",
-        "sampling.max_tokens=12",
-    )
+    asked = planning(tiny_video_model, 12, "--video", clip, *HOLE)
     streamed = recipe(*asked).out
     sampled = recipe.json(*asked)["plans"][0]["steps"]
     written = " ".join(f"{number}. {printable(step)}" for number, step in enumerate(sampled, start=1))
@@ -80,17 +66,7 @@ def test_a_single_plan_is_streamed_as_it_would_be_sampled(recipe: Recipe, tiny_v
 
 
 def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Recipe, tiny_video_model: Path, clip: Path) -> None:
-    asked = (
-        "plan",
-        "--model",
-        tiny_video_model,
-        "--video",
-        clip,
-        "--goal",
-        "dig a hole",
-        "--set",
-        "sampling.max_tokens=8",
-    )
+    asked = planning(tiny_video_model, 8, "--video", clip, *HOLE)
     pytest.importorskip("openai")
     from tests.models.endpoint_server import completion, serving
 
@@ -98,9 +74,7 @@ def test_a_planner_that_reads_is_told_the_video_by_phi(recipe: Recipe, tiny_vide
         found = recipe.json(*asked, "--set", "plan.phi=m", "--set", f"plan.phi_endpoint={server.url}")
     assert found["history"] == ["boil", "dig"]
     told = [word for step in found["history"] for word in ("--history", step)]
-    again = recipe.json(
-        "plan", "--model", tiny_video_model, "--goal", "dig a hole", "--set", "sampling.max_tokens=8", *told
-    )
+    again = recipe.json(*planning(tiny_video_model, 8, *HOLE, *told))
     assert again["plans"] == found["plans"]
 
 
@@ -108,8 +82,8 @@ def test_a_file_is_planned_from_its_videos_and_what_is_missing_is_listed(
     recipe: Recipe, tiny_video_model: Path, clip: Path, examples: list[Example], tmp_path: Path
 ) -> None:
     output = tmp_path / "predictions.jsonl"
-    asked = ("plan", "--model", tiny_video_model, "--examples", tmp_path / "examples.jsonl", "--output", output,
-             "--videos", clip.parent, "--set", "sampling.max_tokens=8")  # fmt: skip
+    asked = planning(tiny_video_model, 8, "--examples", tmp_path / "examples.jsonl", "--output", output)
+    asked += ("--videos", clip.parent)
     code, _, err = recipe(*asked)
     assert (code, "toy/v2" in err, output.exists()) == (1, True, False)
     assert recipe.json(*asked, "--set", "plan.skip_missing=true")["missing"] == ["toy/v2"]
@@ -121,31 +95,16 @@ def test_a_file_is_planned_from_what_phi_told(
 ) -> None:
     told = [History(one.example_id, ("dig", "boil"), until=one.until) for one in examples]
     write_histories(tmp_path / "histories.jsonl", told)
-    asked = (
-        "plan",
-        "--model",
-        tiny_video_model,
-        "--examples",
-        tmp_path / "examples.jsonl",
-        "--set",
-        "sampling.max_tokens=8",
-    )
-    recipe.json(*asked, "--output", tmp_path / "p.jsonl", "--histories", tmp_path / "histories.jsonl")
-    words = ("--goal", "dig a hole", "--history", "dig", "--history", "boil", "--set", "sampling.max_tokens=8")
-    [plan] = recipe.json("plan", "--model", tiny_video_model, *words)["plans"]
+    asked = planning(tiny_video_model, 8, "--examples", tmp_path / "examples.jsonl")
+    asked += ("--histories", tmp_path / "histories.jsonl")
+    recipe.json(*asked, "--output", tmp_path / "p.jsonl")
+    words = planning(tiny_video_model, 8, *HOLE, "--history", "dig", "--history", "boil")
+    [plan] = recipe.json(*words)["plans"]
     assert list(read_predictions(tmp_path / "p.jsonl")[0].steps) == plan["steps"]
     write_histories(tmp_path / "histories.jsonl", told[:1])
-    code, _, err = recipe(*asked, "--output", tmp_path / "q.jsonl", "--histories", tmp_path / "histories.jsonl")
+    code, _, err = recipe(*asked, "--output", tmp_path / "q.jsonl")
     assert (code, "e2" in err) == (1, True)
-    again = (
-        "--output",
-        tmp_path / "q.jsonl",
-        "--histories",
-        tmp_path / "histories.jsonl",
-        "--set",
-        "plan.skip_missing=true",
-    )
-    printed = recipe.json(*asked, *again)
+    printed = recipe.json(*asked, "--output", tmp_path / "q.jsonl", "--set", "plan.skip_missing=true")
     assert (printed["missing"], printed["predictions"]) == (["e2"], 1)
 
 
