@@ -224,7 +224,7 @@ def test_a_stream_begins_without_what_the_host_refuses(name: str) -> None:
         assert len(server.requests) == before + 1
 
 
-@pytest.mark.parametrize(("whole", "cut"), {(host.whole, host.cut) for host in HOSTS.values()})
+@pytest.mark.parametrize(("whole", "cut"), sorted({(host.whole, host.cut) for host in HOSTS.values()}))
 def test_ends_are_those_of_the_host(whole: str, cut: str) -> None:
     ends = ["error", cut, whole]  # broken off, and asked again: then cut; then whole
     with engine_asking(lambda _, before: completion(PLAN, finish=ends[before])) as (server, model):
