@@ -13,6 +13,7 @@ from recipe.config import GRPOConfig, JudgeConfig, RewardConfig, load_config
 from recipe.config.base import check_table
 from recipe.config.removed import REMOVED, removed_option
 from recipe.errors import ConfigError
+from recipe_apps.serving.settings import PageSettings
 from recipe_studies.experiments.settings import load_experiment
 
 COMMANDS = sorted(row for row in REMOVED if row.startswith("recipe "))
@@ -39,6 +40,7 @@ def test_an_option_of_another_command_is_not_answered(monkeypatch: pytest.Monkey
 def test_a_removed_setting_is_no_key_of_its_table(row: str, tmp_path: Path) -> None:
     table, _, rest = row.partition(".")
     key, _, value = rest.partition("=")
+    assert issubclass(PageSettings, config.Settings), "its rows need it to be loaded"
     kind = next(kind for kind in settings_of(config.Settings) if kind.__name__ == table)
     field = kind.model_fields.get(key)
     assert f"'{value}'" not in repr(field) if value else field is None

@@ -9,6 +9,9 @@ _ONE_PROTOCOL = "no published row needs another one than VLaMP's, which is alway
 _WEB_PROCEDURES = "it is not in the paper; give its rows as your own procedures: a goal and its steps a line"
 _PROXY = "a proxy limits connections and closes slow clients (docs/production.md); leave it out"
 _ALWAYS = "it always has the value that was its default; leave it out"
+_LIMIT = "the limit is fixed now; leave it out"
+_PAGE = """max_plans plans max_steps max_characters max_body max_clip max_clip_seconds clips decoders probe_seconds
+decode_seconds queue readers readers_per_run keep_seconds absent_seconds drain_seconds"""
 _VPA = ("recipe evaluate vpa", "recipe vpa examples", "recipe vpa plan")
 
 REMOVED: Mapping[str, str] = {
@@ -36,6 +39,8 @@ REMOVED: Mapping[str, str] = {
     "recipe reproduce credit": "credit for steps gained nothing",
     "recipe data prepare --benchmark how2bench": _WEB_PROCEDURES,
     "recipe corpus build --format how2mine": _WEB_PROCEDURES,
+    **{f"recipe reward serve --max-{key}": _LIMIT for key in ("characters", "lines", "body")},
+    **{f"recipe reward serve --{key}": _LIMIT for key in ("queue", "batch")},
     **{f"recipe data pseudo --{key}": _ALWAYS for key in ("pool-size", "min-similarity", "cuts")},
     # Settings.
     "BestOfNConfig.margin": "no page shows that it gains; leave it out, and choose prompts by min_coverage",
@@ -71,6 +76,7 @@ REMOVED: Mapping[str, str] = {
     "RewardConfig.frames": "frames as evidence gained nothing in the reward; leave the table out",
     "ModelConfig.continues": "it belonged to the search by beam; leave it out",
     "SearchConfig.search=beam": "at equal tokens it was worse than recombine; use recombine",
+    **{f"PageSettings.{key}": _LIMIT for key in _PAGE.split()},
     "SearchConfig.branch": "it belonged to the search by beam; samples sets how many plans recombine samples",
 }
 """Keyed by what a user wrote: a command; a command with an option, or with an option and its value; a class of settings
