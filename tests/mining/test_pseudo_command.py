@@ -68,7 +68,7 @@ def test_histories_of_examples_are_mined_for(recipe: Recipe) -> None:  # noqa: F
         (("--corpus", "corpus", "--examples", "examples.jsonl"), "no example is in split 'train'"),
         (("--corpus", "corpus", "--examples", "first.jsonl"), "history"),
         (("--corpus", "corpus", "--exclude", "no-utf8"), "no-utf8"),
-        (("--corpus", "corpus", "--examples", "train.jsonl", "--min-similarity", "1"), "no example was mined"),
+        (("--corpus", "corpus", "--examples", "last.jsonl"), "no example was mined"),
         (("--corpus", "corpus", "--report", "q", "--annotations", "no-object"), "no-object"),
         (("--corpus", "corpus", "--output", "folder"), "folder"),
         (("--corpus", "corpus", "--report", "no-json"), "no-json"),
@@ -82,6 +82,7 @@ def test_input_that_cannot_be_used_ends_in_one_sentence(
 ) -> None:
     write_lines(recipe.folder / "train.jsonl", EXAMPLE)
     write_lines(recipe.folder / "first.jsonl", EXAMPLE | {"history": []})
+    write_lines(recipe.folder / "last.jsonl", EXAMPLE | {"history": ["pour"]})
     recipe.refuses("data", "pseudo", "--output", "p.jsonl", *words, because=because)
 
 

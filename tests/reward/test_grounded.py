@@ -73,7 +73,7 @@ def spelt_out(
     scale, relevance = plain.copy(), 0.0
     for i in range(m, m + n):
         new = ramp(max(cosines[i, done:i], default=-1.0), 0.6, 0.85)
-        scale[i] = 1 - config.repeats * (1 - theta) * (1 - new)
+        scale[i] = 1 - 0.1 * (1 - theta) * (1 - new)
         topic = [cosines[i, done:m].mean()] if history else []
         if done:
             scale[i] *= 1 - (1 - theta) * (1 - ramp(cosines[i, 0], 0.75, 0.999))
@@ -91,7 +91,7 @@ def spelt_out(
             sum(own[a, :k].sum() * own[b, k] for own in near for k in range(own.shape[1])) for a, b in ((i, j), (j, i))
         )
         votes.append((before - after) / (before + after + 1))
-    order = config.order * float(np.mean(votes)) if votes else 0.0
+    order = float(np.mean(votes)) if votes else 0.0
     worth = (gain - background + config.relevance * relevance) * (1 + order) - price * n
     parts = {"gain": gain, "background": background, "relevance": relevance, "order": order, "price": price}
     return worth / (n + config.horizon) if n else 0.0, parts, coverage

@@ -136,7 +136,7 @@ INSTEAD = {
 OWN = {
     "corpus": "my_narrations queries",
     "judge": "examples predictions",
-    "planning": "verifier request chats texts predictions",
+    "planning": "verifier request",
     "search": "vectors others W bounds offsets gap",
     "statistics": "values videos datasets first second",
     "trainers": "examples model args scorer",
