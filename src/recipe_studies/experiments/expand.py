@@ -268,7 +268,7 @@ def _sampling(config: AnyExperiment, arm: Arm, sampling: SamplingConfig, samples
 def add_vision_stages(stages: StageList, steps: int, width: int, seed: int, folder: str = "") -> None:
     """The stages of pre-training that make a video model of the base in `folder`, `width` wide; the last of `steps`."""
     first = min(steps, video.SYMBOL_STEPS)
-    settings = video.VisionPretraining(video.VisualTower(first, first, steps), width, seed)
+    settings = video.VisionPretraining(video.TowerSettings(first, first, steps), width, seed)
     stages.add("attributes", video.learn_symbols, settings, (ATTRIBUTES,), folder=folder)
     stages.add("words", video.learn_word_embeddings, settings, (WORDS,), (BASE, ATTRIBUTES), folder=folder)
     stages.add("align", video.align, settings, (ALIGNED,), (WORDS, DOCUMENTS), folder=folder)

@@ -35,7 +35,7 @@ _TEXT_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class VisualTower:
+class TowerSettings:
     """How the visual tower is built and pre-trained (`recipe_studies.vision.pretraining`)."""
 
     attribute_steps: int
@@ -68,7 +68,7 @@ class VisualTower:
 class VisionPretraining:
     """A stage of pre-training for a language model `width` wide."""
 
-    vision: VisualTower
+    vision: TowerSettings
     width: int
     seed: int
 
