@@ -65,7 +65,7 @@ RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong", "shuffled"
 tasks, on the same one with the lines of each narration shuffled, and with a quarter of annotated lines."""
 
 
-class Source(Settings):
+class StudySource(Settings):
     """What every source has: how much of its data is used."""
 
     quick: ClassVar[Mapping[str, Any]] = {"documents": 5000, "train": 64, "test": 16}
@@ -78,10 +78,10 @@ class Source(Settings):
     """Test prompts of each split of the world, or of each benchmark."""
 
 
-class WorldSource(Source):
+class WorldSource(StudySource):
     """Narrations and examples drawn from the embedded world, whose truth is known exactly."""
 
-    quick: ClassVar[Mapping[str, Any]] = {**Source.quick, "narrations": 200}
+    quick: ClassVar[Mapping[str, Any]] = {**StudySource.quick, "narrations": 200}
     type: Literal["world"] = "world"
     domains: tuple[str, ...] = ()
     """Domains of the world whose goals are used; empty: all. A wrong corpus tells the goals of the others."""
@@ -94,7 +94,7 @@ class WorldSource(Source):
     """Share of `documents` that is about the goals that are used; the others are about goals of the other domains."""
 
 
-class AnnotatedSource(Source):
+class AnnotatedSource(StudySource):
     """What sources of annotated procedures have: benchmarks as published or own files of procedures, or both."""
 
     benchmarks: tuple[str, ...] = ()
@@ -281,7 +281,7 @@ class ProceduresSource(AnnotatedSource):
     the other, or its steps, is the corpus. So no prompt's own video is in the corpus.
     """
 
-    quick: ClassVar[Mapping[str, Any]] = {**Source.quick, "covering": 1, "lists": 1, "validation": 16}
+    quick: ClassVar[Mapping[str, Any]] = {**StudySource.quick, "covering": 1, "lists": 1, "validation": 16}
     self_trained: ClassVar[Mapping[str, int]] = {"covering": 8, "lists": 4}
     type: Literal["procedures"]
     known: tuple[str, ...] = ()
