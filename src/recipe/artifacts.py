@@ -25,7 +25,7 @@ from recipe.errors import HALVES, InputError, printable
 JsonObject = dict[str, Any]
 CARD = "card.json"
 """In the folder of a model or checkpoint: from what it was made."""
-_LONGEST = 1 << 25
+_MOST_LINE_BYTES = 1 << 25
 """Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory."""
 _NAMED = 200
 """Characters of a field's place that an error names."""
@@ -236,9 +236,9 @@ def text_lines(path: Path | str, opened: BinaryIO | None = None) -> Iterator[tup
         raise not_a_file(path)
     rows = 0
     with nullcontext(opened) if opened else path.open("rb") as stream:
-        for number, line in enumerate(iter(lambda: stream.readline(_LONGEST + 1), b""), start=1):
-            if len(line) > _LONGEST:
-                problem = f"the line is longer than {_LONGEST:,} bytes"
+        for number, line in enumerate(iter(lambda: stream.readline(_MOST_LINE_BYTES + 1), b""), start=1):
+            if len(line) > _MOST_LINE_BYTES:
+                problem = f"the line is longer than {_MOST_LINE_BYTES:,} bytes"
                 raise InputError.at(path, problem, "give one JSON object a line", line=number)
             try:
                 # The mark that some editors begin a UTF-8 file with is no part of the line.

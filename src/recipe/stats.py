@@ -53,7 +53,7 @@ FLIPS = 10_000
 """Drawn flips where not all are enumerated."""
 ENUMERATED = 14
 """Videos with a difference up to which all flips are enumerated."""
-_BLOCK = 1000
+_DRAWS_AT_ONCE = 1000
 """Draws multiplied at once, which bounds the memory that thousands of videos take."""
 _RANKED = 200
 """Draws ranked at once."""
@@ -260,8 +260,8 @@ def resampled_totals(columns: Array, seed: int = 0, stream: int = 0) -> Array:
     One seed and stream draws the same clusters for everything that is measured on as many of them.
     """
     draws = _draws(len(columns), DRAWS, seed, stream)
-    blocks = range(0, len(draws), _BLOCK)
-    return np.concatenate([draws[start : start + _BLOCK].astype(np.float64) @ columns for start in blocks])
+    blocks = range(0, len(draws), _DRAWS_AT_ONCE)
+    return np.concatenate([draws[start : start + _DRAWS_AT_ONCE].astype(np.float64) @ columns for start in blocks])
 
 
 def bootstrap_interval(value: float, drawn: Array, observations: int, clusters: int) -> Interval:
@@ -468,7 +468,7 @@ def _sign_flips(sums: Array, seed: int) -> tuple[float, bool]:
         flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
         return float((np.abs((1 - 2 * flips) @ moved) >= reach).mean()), True
     rng = np.random.default_rng(seed)
-    sizes = [min(_BLOCK, FLIPS - start) for start in range(0, FLIPS, _BLOCK)]
+    sizes = [min(_DRAWS_AT_ONCE, FLIPS - start) for start in range(0, FLIPS, _DRAWS_AT_ONCE)]
     drawn = ((1 - 2 * rng.integers(0, 2, size=(size, len(moved)))) @ moved for size in sizes)
     as_far = sum(int((np.abs(total) >= reach).sum()) for total in drawn)
     # The observed signs are one of the flips (Phipson and Smyth), so that p is never 0.

@@ -22,7 +22,7 @@ from recipe.stats import macro_intervals
 from recipe.types import Example
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe_apps.board.scoring import LEAST
+from recipe_apps.board.scoring import LEAST_EXAMPLES
 from recipe_apps.board.standings import cell, rounded
 from recipe_apps.board.store import Board
 
@@ -178,15 +178,15 @@ def test_a_dataset_is_shown_where_enough_of_it_is_answered(
 ) -> None:
     first = examples[0].source
     of_first = [one.example_id for one in examples if one.source == first]
-    lengths = dict.fromkeys((one.example_id for one in examples), 0) | dict.fromkeys(of_first[:LEAST], 12)
+    lengths = dict.fromkeys((one.example_id for one in examples), 0) | dict.fromkeys(of_first[:LEAST_EXAMPLES], 12)
     found = told(client, sent(client, board, lengths))
-    assert found["answered"] == LEAST
+    assert found["answered"] == LEAST_EXAMPLES
     assert found["value"] is not None
     assert {name: one is not None for name, one in found["datasets"].items()} == {
         one.source: one.source == first for one in examples
     }
     found = told(client, sent(client, board, lengths | {of_first[0]: 0}, "another"))
-    assert (found["answered"], found["value"]) == (LEAST - 1, None)
+    assert (found["answered"], found["value"]) == (LEAST_EXAMPLES - 1, None)
 
 
 def numbers(value: object, field: str = "") -> Iterator[tuple[str, float]]:

@@ -26,7 +26,7 @@ from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
-from recipe_apps.board.scoring import LEAST, Figures, OpenScorer, control_predictions, label_of, open_scorer
+from recipe_apps.board.scoring import LEAST_EXAMPLES, Figures, OpenScorer, control_predictions, label_of, open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import References
 
@@ -96,12 +96,15 @@ def test_control_rows_span_the_measure(references: References) -> None:
 
 
 def test_small_datasets_have_no_figure(references: References, plans: list[Prediction]) -> None:
-    few = [replace(one, source="few" if place < LEAST - 1 else "many") for place, one in enumerate(references.examples)]
+    few = [
+        replace(one, source="few" if place < LEAST_EXAMPLES - 1 else "many")
+        for place, one in enumerate(references.examples)
+    ]
     result = scored(VALIDITY, References.of(few), plans)
     assert result.figures.datasets["few"] is None
     assert result.figures.datasets["many"] is not None
-    with pytest.raises(InputError, match=str(LEAST)):
-        open_scorer(VALIDITY, References.of(few[: LEAST - 1]))
+    with pytest.raises(InputError, match=str(LEAST_EXAMPLES)):
+        open_scorer(VALIDITY, References.of(few[: LEAST_EXAMPLES - 1]))
 
 
 def test_a_question_without_a_value_is_in_no_mean(references: References, plans: list[Prediction]) -> None:

@@ -15,7 +15,7 @@ from recipe.corpus.near_copies import NearCopies, without_copies
 from recipe.corpus.store import Corpus
 from recipe.errors import InputError
 from recipe.reward import coverage
-from recipe.reward.coverage import FEWEST, CorpusCoverage, TaskPrompt, everyday_tasks
+from recipe.reward.coverage import FEWEST_NARRATIONS, CorpusCoverage, TaskPrompt, everyday_tasks
 from recipe.types import Narration, Segment
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ def test_a_corpus_knows_what_it_tells_and_nothing_else(corpus: Corpus) -> None:
 def test_one_task_is_not_another(tmp_path: Path, goal: str) -> None:
     narrations = [
         Narration(f"{goal} {n}", tuple(map(Segment, [goal, *(f"{step} {n}" for step in TASKS[goal])])))
-        for n in range(FEWEST)
+        for n in range(FEWEST_NARRATIONS)
     ]
     corpus = built_corpus(tmp_path / "c", narrations, "hash:256")
     for done in (0, 1, 3):
@@ -122,7 +122,7 @@ def test_the_floors_of_a_folder_are_kept_and_made_again(
 
 
 def test_a_tiny_corpus_tells_nothing(tmp_path: Path) -> None:
-    told = [Narration(str(n), tuple(map(Segment, TASKS["brew tea"]))) for n in range(FEWEST - 1)]
+    told = [Narration(str(n), tuple(map(Segment, TASKS["brew tea"]))) for n in range(FEWEST_NARRATIONS - 1)]
     corpus = built_corpus(tmp_path / "c", told, "hash:256")
     assert CorpusCoverage(corpus, corpus.encoder.encode).of(covered()) == [None, None]
 

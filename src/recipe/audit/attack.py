@@ -21,7 +21,7 @@ from recipe.types import Reward
 Kind = Literal["true", "other goal", "filler", "paraphrased history", "history", "goal"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Where the steps of an attack come from, in the order in which equal rewards are decided."""
-LONGEST = 3
+GREEDY_LENGTH = 3
 """Length of a greedy plan at most, in true lengths."""
 PATIENCE = 3
 """Steps that may bring nothing before the attack gives up: a gate makes rewards flat in places."""
@@ -92,7 +92,7 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
                 plans[index] = own[totals.index(highest)]
                 if highest > rewards[index][0]:
                     best[index], rewards[index] = plans[index], (highest, rewards[index][1])
-            if len(plans[index]) < min(LONGEST * len(prompts[index].true), len(best[index]) + PATIENCE):
+            if len(plans[index]) < min(GREEDY_LENGTH * len(prompts[index].true), len(best[index]) + PATIENCE):
                 left.append(index)
         advance(len(running) - len(left))
         running = left

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 
 from recipe.alignment import backends
 from recipe.artifacts import to_json
-from recipe.audit.perturb import FEWEST as FEWEST_STEPS
-from recipe.audit.perturb import MOST, AuditProcedure, cut_at
-from recipe.audit.score import FAR
+from recipe.audit.perturb import FEWEST_STEPS, AuditProcedure, cut_at
+from recipe.audit.score import RANDOM_NARRATIONS
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import procedure_rows
 from recipe.data.video_ids import VideoIds
@@ -35,7 +34,7 @@ from recipe.progress import SILENT, Progress
 from recipe.report.elements import Cell, Table, headings
 from recipe.report.elements import row as table_row
 from recipe.reward.baselines import centred
-from recipe.reward.coverage import FEWEST, RANKS, CorpusCoverage, CoverageState, Embed, TaskPrompt
+from recipe.reward.coverage import FEWEST_NARRATIONS, RANKS, CorpusCoverage, CoverageState, Embed, TaskPrompt
 from recipe.reward.embeddings import NarrationIndex
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import prompt_outcomes
@@ -66,7 +65,7 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
             procedure = AuditProcedure.of(row.procedure())
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
             # Others have no cut in the audit: half of their steps are done.
-            if FEWEST_STEPS <= len(procedure.steps) <= MOST:
+            if FEWEST_STEPS <= len(procedure.steps) <= MOST_STEPS:
                 history = cut_at(procedure, seed).history
         prompts.append(TaskPrompt(row.goal, history, row.video_id))
     if not prompts:
@@ -296,7 +295,7 @@ def measure_tasks(
     covered = [own for own in CorpusCoverage(verifier.corpus, verifier.embed, progress).of(prompts) if own is not None]
     if len(covered) < len(prompts):
         count = len(verifier.corpus)
-        raise ComputeError(f"A corpus of {count} narrations is too small for this; {FEWEST} are needed.")
+        raise ComputeError(f"A corpus of {count} narrations is too small for this; {FEWEST_NARRATIONS} are needed.")
     # Where no step is done the goal is matched, for the order of tasks; nothing is predicted from it.
     asked = [prompt if prompt.history else replace(prompt, history=prompt.goals) for prompt in prompts]
     values = matches(verifier.corpus, asked, verifier.embed, progress=progress)
@@ -380,8 +379,10 @@ def matches(
 
     Raises ComputeError for a corpus of fewer than 8 narrations.
     """
-    if len(corpus) < FEWEST:
-        raise ComputeError(f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST} are needed.")
+    if len(corpus) < FEWEST_NARRATIONS:
+        raise ComputeError(
+            f"A corpus of {len(corpus)} narrations is too small for this; {FEWEST_NARRATIONS} are needed."
+        )
     queries = [(prompt.goals, prompt.history) for prompt in prompts]
     searches = list(dict.fromkeys(steps for own in queries for steps in own if steps))
     texts = sorted({text for steps in searches for text in steps})
@@ -398,14 +399,14 @@ def matches(
             turns = zip(*(hits[steps] for steps in own_queries if steps), strict=False)
             ranked = dict.fromkeys(hit.narration for turn in turns for hit in turn)
             others = list(ranked)
-            far = [int(number) for number in order[: FAR + len(ranked) + 1] if int(number) not in ranked]
+            far = [int(number) for number in order[: RANDOM_NARRATIONS + len(ranked) + 1] if int(number) not in ranked]
             if prompt.video_id:
                 for number in (*others, *far):
                     if number not in videos:
                         videos[number] = corpus.narration(number).video_id
                 own = VideoIds([prompt.video_id])
                 others, far = ([n for n in numbers if not own.may_be(videos[n])] for numbers in (others, far))
-            others, far = others[:RANKS], far[:FAR]
+            others, far = others[:RANKS], far[:RANDOM_NARRATIONS]
             x = centred(np.stack([vectors[step] for step in prompt.history]), baseline.mean)
             similarities, offsets = baseline.similarities(corpus, [*others, *far], x)
             # b_i - q of the docstring: best values of B(s) / |s|, less the mean of it over random narrations.

@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recipe.audit.attack import BEST_OF_LENGTH, LONGEST, best_plans, composition, greedy_plans, spread
+from recipe.audit.attack import BEST_OF_LENGTH, GREEDY_LENGTH, best_plans, composition, greedy_plans, spread
 from recipe.audit.classes import CORRUPTIONS
 from recipe.audit.perturb import (
     ALTERNATIVE,
-    FEWEST,
+    FEWEST_STEPS,
     IN_CORPUS,
-    MOST,
+    MOST_STEPS,
     TRUE,
     AuditPrompt,
     Embed,
@@ -77,7 +77,7 @@ class Extent:
 
 _ALL = Extent()
 Attack = Literal["greedy", "best of"]
-ATTACKS: dict[Attack, int] = {"greedy": LONGEST, "best of": BEST_OF_LENGTH}
+ATTACKS: dict[Attack, int] = {"greedy": GREEDY_LENGTH, "best of": BEST_OF_LENGTH}
 """The attacks, and the length of their plans at most, in true lengths."""
 
 
@@ -169,7 +169,7 @@ def audited_prompts(
         also = ", or build the corpus with --exclude and their file" * bool(selection.left_out[IN_CORPUS])
         raise InputError(
             f"{count} of {len(procedures)} procedures can be audited{reasons}: too few to tell anything of a reward; "
-            f"give {FEWEST_PROCEDURES} or more of {FEWEST} to {MOST} steps{also}."
+            f"give {FEWEST_PROCEDURES} or more of {FEWEST_STEPS} to {MOST_STEPS} steps{also}."
         )
     return selection, build_prompts(selection, embed, extent.seed)
 

@@ -32,12 +32,12 @@ PADDING = 16
 """Generic steps that a prompt holds to be appended to its true continuation."""
 NEAREST = 3
 """Goals that `related` takes its steps from."""
-FEWEST, MOST = 5, 20
+FEWEST_STEPS, MOST_STEPS = 5, 20
 """Steps of an audited procedure, consecutive duplicates collapsed."""
 REPEATED = "given twice"
 IN_CORPUS = "narrated in the corpus"
-TOO_SHORT = f"of fewer than {FEWEST} steps"
-TOO_LONG = f"of more than {MOST} steps"
+TOO_SHORT = f"of fewer than {FEWEST_STEPS} steps"
+TOO_LONG = f"of more than {MOST_STEPS} steps"
 
 
 class AuditProcedure(NamedTuple):
@@ -96,8 +96,8 @@ def select(
             left_out[REPEATED] += 1
         elif procedure.video_id in corpus_videos:
             left_out[IN_CORPUS] += 1
-        elif not FEWEST <= len(procedure.steps) <= MOST:
-            left_out[TOO_SHORT if len(procedure.steps) < FEWEST else TOO_LONG] += 1
+        elif not FEWEST_STEPS <= len(procedure.steps) <= MOST_STEPS:
+            left_out[TOO_SHORT if len(procedure.steps) < FEWEST_STEPS else TOO_LONG] += 1
         else:
             usable[procedure.source, procedure.video_id] = procedure
     drawn = {key: hashlib.sha256(json.dumps([seed, *key]).encode()).digest() for key in usable}

@@ -24,7 +24,7 @@ from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import RelevanceScorer, centred
-from recipe.reward.coverage import FEWEST
+from recipe.reward.coverage import FEWEST_NARRATIONS
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, outcomes_of, plain_reward
@@ -35,9 +35,9 @@ PADDED = (0, 1, 2, 4, 8, 16)
 """Numbers of generic steps after the true continuation."""
 LENGTH, RELEVANCE = "length", "relevance"
 """Names of the controls."""
-NEAR = 10
+NEAREST_NARRATIONS = 10
 """Narrations that are nearest to a procedure."""
-FAR = 40
+RANDOM_NARRATIONS = 40
 """Random narrations, which say what chance gives."""
 MIXTURES = 4
 """Mixtures that a procedure is compared with."""
@@ -163,9 +163,9 @@ def corpus_coverage(
 
     Raises ComputeError for a corpus of fewer than 8 narrations: near and random ones would be the same.
     """
-    if len(corpus) < FEWEST:
+    if len(corpus) < FEWEST_NARRATIONS:
         raise ComputeError(
-            f"a corpus of {len(corpus)} narrations is too small to measure its coverage; {FEWEST} are needed."
+            f"a corpus of {len(corpus)} narrations is too small to measure its coverage; it takes {FEWEST_NARRATIONS}."
         )
     # Of each audited procedure 4 mixtures: as many steps, each of a procedure of its source with another goal.
     by_goal: dict[str, dict[str, list[AuditProcedure]]] = {}
@@ -187,7 +187,7 @@ def corpus_coverage(
     mean = np.mean(list(vectors.values()), axis=0)
     queries = [np.stack([vectors[step] for step in steps]) for steps in sequences]
     # Of a small corpus ten would be most of it, and what is left would be no chance to compare with.
-    nearest = corpus.search_batch(queries, min(NEAR, len(corpus) // 4))
+    nearest = corpus.search_batch(queries, min(NEAREST_NARRATIONS, len(corpus) // 4))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
     # The same random narrations for all, so that their chance is the same for a procedure and its mixtures.
     order = np.random.default_rng(seed).permutation(len(corpus))
@@ -198,7 +198,9 @@ def corpus_coverage(
         for query, hits in zip(queries, nearest, strict=True):
             # Ten and not one: a single chance match would count as coverage.
             near = [hit.narration for hit in hits]
-            far = [int(index) for index in order[: FAR + len(near)] if int(index) not in near][:FAR]
+            far = [int(index) for index in order[: RANDOM_NARRATIONS + len(near)] if int(index) not in near][
+                :RANDOM_NARRATIONS
+            ]
             for index in (*near, *far):
                 if index not in segments:
                     segments[index] = centred(corpus.embeddings(index), baseline.mean)

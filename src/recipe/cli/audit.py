@@ -8,7 +8,7 @@ import typer
 
 from recipe.cli.console import CommandOutput, out, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import FLAGS, beside, opened
+from recipe.cli.models import FLAGS, open_for_command, with_cache
 from recipe.cli.reward_options import Config, Folder, settings
 from recipe.config import FUNCTION_NAME, ModelConfig, SamplingConfig
 from recipe.errors import InputError
@@ -120,7 +120,7 @@ def audit(
     if model.model and output is not None:
         _, prompts = audited_prompts(corpus, chosen, embeddings.stacked, extent)
         file = sample_file(output, model.model)
-        with opened(beside(model, file)) as engine:
+        with open_for_command(with_cache(model, file)) as engine:
             planner = Planner(engine, sampling.model_copy(update={"seed": seed}))
             sampled = planner.predict(prompt_examples(prompts), samples_per_prompt, progress())
         write_predictions(file, sampled)

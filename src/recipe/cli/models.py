@@ -37,7 +37,7 @@ def require_searchable(search: SearchConfig, corpus: Path | None) -> None:
         raise InputError(f"--{given[0]} goes with --search recombine; give both.")
 
 
-def beside(settings: ModelConfig, output: Path | None) -> ModelConfig:
+def with_cache(settings: ModelConfig, output: Path | None) -> ModelConfig:
     """The settings with a cache beside the output, unless they name a folder."""
     if settings.cache is not None or output is None:
         return settings
@@ -57,7 +57,7 @@ def phi_settings(planner: ModelConfig, phi: str | None, endpoint: str | None) ->
 
 
 @contextmanager
-def opened(
+def open_for_command(
     settings: ModelConfig, frames: FrameConfig | None = None, budget: "Budget | None" = None
 ) -> "Iterator[Model]":
     """The model of the settings; an error tells that its answers are kept where they are."""

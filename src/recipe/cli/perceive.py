@@ -9,7 +9,7 @@ from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.inputs import Benchmarks, Root, known_benchmarks
-from recipe.cli.models import MODEL, beside, opened
+from recipe.cli.models import MODEL, open_for_command, with_cache
 from recipe.config import ModelConfig, PhiConfig
 from recipe.errors import InputError, listed
 
@@ -105,9 +105,11 @@ def perceive(
             raise InputError(f"no video is in split {split!r}; choose another split or none.")
         chosen = trace_clips(chosen_procedures[:limit], VideoFolder(videos), skip_missing)
     require_writable(target)
-    local, settings = model.endpoint is None, beside(model, target)
+    local, settings = model.endpoint is None, with_cache(model, target)
     # With devices their processes load the weights, and this one reads the answers that are kept.
-    with opened(settings.model_copy(update={"replay": settings.replay or bool(shared)}), phi.frames) as engine:
+    with open_for_command(
+        settings.model_copy(update={"replay": settings.replay or bool(shared)}), phi.frames
+    ) as engine:
         run = (
             PhiOnDevices(engine, settings, shared, phi, kind, together=batch_size, skip_unreadable=skip_bad)
             if shared

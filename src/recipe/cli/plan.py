@@ -12,7 +12,7 @@ from recipe.artifacts import require_writable
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import ASKED, SEARCH, beside, opened, phi_settings, require_searchable
+from recipe.cli.models import ASKED, SEARCH, open_for_command, phi_settings, require_searchable, with_cache
 from recipe.cli.reward_options import open_verifier
 from recipe.cli.served import Server, planned_there, require_no_other
 from recipe.clock import read_clock
@@ -107,7 +107,7 @@ def plan(
         chosen, missing = _examples(examples, split, videos, histories, plan.skip_missing)
         require_writable(output)
         verifier = None if corpus is None else open_verifier(corpus, plan.config, method)
-        with opened(beside(model, output), frames) as writer:
+        with open_for_command(with_cache(model, output), frames) as writer:
             planner = Planner(writer, sampling, template)
             searching = _search(planner, verifier, search)
             return _planned(planner, chosen, missing, videos, frames, count, verifier, searching, output)
@@ -118,7 +118,7 @@ def plan(
         raise InputError(f"{given} go with --examples; give --video for a single goal.")
     request = _request(goal, tuple(history or ()), video, until, describing, frames)
     verifier = None if corpus is None else open_verifier(corpus, plan.config, method)
-    with opened(model, frames) as writer:
+    with open_for_command(model, frames) as writer:
         planner = Planner(writer, sampling, template)
         if verifier is None and count == 1 and not as_json:
             _write_as_it_comes(planner, request)
@@ -177,7 +177,7 @@ def _request(
         clip = read_frames(video, frames, moment)
     if phi is None:
         return Request(goal, video=clip)
-    with opened(phi, frames) as model:
+    with open_for_command(phi, frames) as model:
         [described] = Phi(model, PhiConfig(frames=frames)).histories([goal], [clip], progress)
     return Request(goal, described)
 

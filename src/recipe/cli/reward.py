@@ -20,7 +20,7 @@ from recipe.tables import read_rows
 if TYPE_CHECKING:
     from recipe.report.elements import Table
 
-ROWS = 16
+MOST_ROWS = 16
 """Rows of the table of `watch`, at most."""
 COLUMNS = {
     "length": "steps",
@@ -156,7 +156,7 @@ def watch(
     watchdog = replay(read_records(records))
     # Means over stretches of steps of equal length.
     steps, rows = watchdog.steps, []
-    size = -(-len(steps) // ROWS)
+    size = -(-len(steps) // MOST_ROWS)
     for start in range(0, len(steps), size):
         stretch = steps[start : start + size]
         first, last = stretch[0].step, stretch[-1].step

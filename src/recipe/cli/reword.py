@@ -8,7 +8,7 @@ import typer
 
 from recipe.cli.console import CommandOutput, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import MODEL, beside, opened
+from recipe.cli.models import MODEL, open_for_command, with_cache
 from recipe.config import ModelConfig, SamplingConfig
 from recipe.errors import InputError
 
@@ -68,7 +68,7 @@ def reword(
     if not videos:
         raise InputError(f"no video is in split {split!r}; choose another split or none.")
     template = packaged("recipe", "reword") if prompt is None else read_text(prompt)
-    with opened(beside(model, output)) as engine:
+    with open_for_command(with_cache(model, output)) as engine:
 
         def ask(chats: "Sequence[Chat]", attempt: int) -> list[str | None]:
             requests = [ModelRequest(chat, sampling, attempt, rewording.SCHEMA) for chat in chats]

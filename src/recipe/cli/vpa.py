@@ -8,7 +8,7 @@ import typer
 from recipe.cli import console
 from recipe.cli.console import CommandGroup, CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import MODEL, beside, opened
+from recipe.cli.models import MODEL, open_for_command, with_cache
 from recipe.config import ModelConfig
 from recipe.config.planning import VidAssistConfig
 from recipe.errors import InputError, listed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Samples = tuple[list[Example], ActionsOf, Demonstrations]
 
 _SAMPLES = "The samples to plan for"
-_LONGEST = 4
+_LONGEST_HORIZON = 4
 """The largest T of the paper."""
 
 CrossTask = Annotated[Path, typer.Option(help="CrossTask's folder, or the folder that holds it as crosstask/.")]
@@ -63,7 +63,7 @@ def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
         examples = read_examples(source.examples)
     else:
         assert release is not None
-        samples = cut_samples(release.split("test"), release.cards, max(_LONGEST, config.horizon))
+        samples = cut_samples(release.split("test"), release.cards, max(_LONGEST_HORIZON, config.horizon))
         examples = [sample.example() for sample in samples]
     if source.histories is not None:
         examples = with_histories(examples, read_histories(source.histories))
@@ -285,17 +285,19 @@ def plan(
     require_writable(output)
     require_writable(target)
     source = SampleSource(root, examples, actions, histories, limit, card, encoder)
-    settings, recipe = beside(model, output), None
+    settings, recipe = with_cache(model, output), None
     if recipe_model is not None:
         named = {"model": recipe_model, "endpoint": recipe_endpoint, "revision": recipe_revision}
         recipe = settings.model_copy(update=named)
     budget = Budget(settings.max_calls, settings.max_tokens_total)
-    if ablations and (root is None or vidassist.horizon < _LONGEST):
-        raise InputError(f"--ablations scores plans of {_LONGEST} actions on CrossTask; give --root and --horizon 4.")
+    if ablations and (root is None or vidassist.horizon < _LONGEST_HORIZON):
+        raise InputError(
+            f"--ablations scores plans of {_LONGEST_HORIZON} actions on CrossTask; give --root and --horizon 4."
+        )
     sources = [source, *([source._replace(histories=None)] if ablations and histories else [])]
     samples = {of: read_samples(of, vidassist) for of in sources}
     # The sentence of `opened` serves errors of both models, which share one budget.
-    with opened(settings, budget=budget) as first, with_planner(first, settings, recipe, budget) as models:
+    with open_for_command(settings, budget=budget) as first, with_planner(first, settings, recipe, budget) as models:
         if ablations:
             return _ablations(samples, vidassist, models, (settings, recipe), output)
         result = _planned(samples[source], source, vidassist, models, (settings, recipe), output, target)

@@ -20,7 +20,7 @@ from recipe.text import whole_text
 _WORD = re.compile(r"[^\W_]+")
 _NGRAMS = (3, 4)
 _PACKAGES = ("huggingface_hub", "safetensors", "sentence_transformers", "torch", "transformers")
-_BLOCK = 1024
+_TEXTS_AT_ONCE = 1024
 """Texts summed at once: bounds the memory of the gathered word vectors."""
 
 
@@ -68,8 +68,8 @@ class HashEncoder:
             whole_text("text", text)
         vectors = np.empty((len(texts), self._dimension), dtype=np.float32)
         with progress.task("encoding texts", len(texts)) as advance:
-            for first in range(0, len(texts), _BLOCK):
-                block = texts[first : first + _BLOCK]
+            for first in range(0, len(texts), _TEXTS_AT_ONCE):
+                block = texts[first : first + _TEXTS_AT_ONCE]
                 rows: dict[str, int] = {}
                 # A text without any word counts as one word, so that no text is without a vector.
                 named = (_WORD.findall(text.lower()) or [text] for text in block)

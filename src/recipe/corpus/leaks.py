@@ -21,7 +21,7 @@ from typing import NamedTuple
 from recipe.artifacts import JsonObject, fingerprint
 from recipe.corpus import layout
 from recipe.corpus.layout import SHARDS
-from recipe.corpus.near_copies import NEAR, WORDS, NearCopies, NearCopy, is_comparable
+from recipe.corpus.near_copies import NEAR_COPY_PERCENT, WORDS, NearCopies, NearCopy, is_comparable
 from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import InputError, listed
 from recipe.progress import SILENT, Progress
@@ -303,7 +303,7 @@ class Exclusions:
             "video_ids": len(self.video_ids),
             "texts": len(self.texts),
             "compared_texts": len(self._copies),
-            "similarity_percent": NEAR,
+            "similarity_percent": NEAR_COPY_PERCENT,
             "fewest_words": WORDS,
             "copied_captions": COPIED_CAPTIONS,
             "copied_percent": COPIED_PERCENT,

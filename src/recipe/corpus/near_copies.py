@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-NEAR = 80
+NEAR_COPY_PERCENT = 80
 """Percentage of shared words from which two texts are near-copies; whole numbers keep the comparison exact."""
 WORDS = 8
 """Fewest words of a text that can be a near-copy: shorter ones recur in videos that have nothing in common."""
@@ -57,7 +57,7 @@ def without_copies(texts: Sequence[str]) -> list[int]:
     kept, originals = list[int](), list[frozenset[str]]()
     for place, words in enumerate(map(words_of, texts)):
         if len(words) >= WORDS:
-            if any(100 * len(words & own) >= NEAR * len(words | own) for own in originals):
+            if any(100 * len(words & own) >= NEAR_COPY_PERCENT * len(words | own) for own in originals):
                 continue
             originals.append(words)
         kept.append(place)
@@ -107,10 +107,10 @@ class NearCopies:
                 continue
             # A near-copy may have fewer words or more: those of up to `MOST_PAIRED` are listed under pairs, others not.
             lookups: list[int] = []
-            # From t |A| to |A| / t words (Jaccard, t = NEAR %).
-            if NEAR * size <= 100 * MOST_PAIRED:
+            # From t |A| to |A| / t words (Jaccard, t = NEAR_COPY_PERCENT %).
+            if NEAR_COPY_PERCENT * size <= 100 * MOST_PAIRED:
                 lookups += self._keys(size, ranks, paired=True)
-            if 100 * size > NEAR * MOST_PAIRED:
+            if 100 * size > NEAR_COPY_PERCENT * MOST_PAIRED:
                 lookups += self._keys(size, ranks, paired=False)
             keys.extend(lookups)
             owners.extend([owner] * len(lookups))
@@ -130,7 +130,7 @@ class NearCopies:
             for index in members:
                 shared = len(shared_with(self._sets[index]))
                 union = sizes[owner] + len(self._sets[index]) - shared
-                if 100 * shared >= NEAR * union:
+                if 100 * shared >= NEAR_COPY_PERCENT * union:
                     # The first of equals, by its negative place.
                     best = max(best, (shared / union, -index))
             copies[owner] = NearCopy(self._texts[-best[1]], best[0]) if best[0] else None
@@ -155,4 +155,4 @@ class NearCopies:
 def _spare(size: int) -> int:
     """Most words of a set of this size that a near-copy can lack."""
     # |A and B| >= t |A or B| >= t |A|, so that B lacks at most (1 - t) |A| of the words of A, rounded down.
-    return size + (-NEAR * size // 100)
+    return size + (-NEAR_COPY_PERCENT * size // 100)

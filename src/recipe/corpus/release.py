@@ -51,7 +51,7 @@ from recipe.hub import README, licence_fields, reached, without_paths
 from recipe.progress import SILENT, Advance, Progress
 
 SUMS, SENT = "SHA256SUMS", "SHA256SUMS.part"
-_BLOCK = 16 << 20
+_BYTES_AT_ONCE = 16 << 20
 """Bytes that are read, hashed and written at once; stores of objects take at most 10,000 parts a file."""
 _LARGEST_TEXT = 1 << 28
 """Bytes of the files whose size no manifest names."""
@@ -241,9 +241,9 @@ def _open(address: str, revision: str | None = None) -> Any:
 def _blocks(store: Any, name: str, start: int = 0) -> Generator[bytes, None, None]:
     """The bytes of a file from `start` on. Raises FileNotFoundError."""
     if not isinstance(store, httpx2.Client):
-        with store.open(name, "rb", block_size=_BLOCK, cache_type="none") as stream:
+        with store.open(name, "rb", block_size=_BYTES_AT_ONCE, cache_type="none") as stream:
             stream.seek(start)
-            while block := stream.read(_BLOCK):
+            while block := stream.read(_BYTES_AT_ONCE):
                 yield block
         return
     # Ranges count the bytes of the file itself: an answer that is compressed on the way has others.
@@ -255,7 +255,7 @@ def _blocks(store: Any, name: str, start: int = 0) -> Generator[bytes, None, Non
             return
         answer.raise_for_status()
         known = start if answer.status_code == 200 else 0  # a server without ranges sends the whole file
-        for block in answer.iter_bytes(_BLOCK):
+        for block in answer.iter_bytes(_BYTES_AT_ONCE):
             yield block[known:]
             known = max(0, known - len(block))
 
@@ -284,7 +284,7 @@ def _receive(store: Any, source: str, work: Path, name: str, record: FileRecord,
     digest, size = hashlib.sha256(), 0
     with part.open("a+b", buffering=0) as stream:
         stream.seek(0)
-        while block := stream.read(_BLOCK):
+        while block := stream.read(_BYTES_AT_ONCE):
             digest.update(block)
             size += len(block)
         advance(min(size, most))
@@ -410,8 +410,8 @@ def _send_file(store: Any, target: str, folder: Path, name: str, record: FileRec
     with reached(target), (folder / name).open("rb", buffering=0) as stream:
         if isinstance(store.fs, LocalFileSystem) and store.exists(name):
             store.rm_file(name)  # it may be a link to the corpus's own file
-        with store.open(name, "wb", block_size=_BLOCK) as out:
-            while block := stream.read(_BLOCK):
+        with store.open(name, "wb", block_size=_BYTES_AT_ONCE) as out:
+            while block := stream.read(_BYTES_AT_ONCE):
                 out.write(block)
                 digest.update(block)
                 advance(len(block))

@@ -25,9 +25,9 @@ from recipe.memory import at_most, available
 
 LARGEST = 1 << 26
 """Bytes of one unzipped entry at most: 100,000 captions take about 10 million."""
-_LONGEST = 1 << 24
+_MOST_ENTRY_BYTES = 1 << 24
 """Bytes of one entry as JSON at most."""
-_MOST, _BASE = 20, 1 << 28
+_MEMORY_PER_BYTE, _PROCESS_BYTES = 20, 1 << 28
 """Bytes of memory that a byte of a pickle of captions takes at most, and what the process takes itself."""
 START_SECONDS, _RATE = 4.0, 2e6
 """Processor time: what starting takes at most, and the fewest bytes a second, a tenth of what was measured."""
@@ -59,7 +59,7 @@ def unpickled(path: Path, encoding: str) -> Iterator[tuple[object, object, Fault
     """
     size = path.stat().st_size
     free = available()
-    memory = 0 if free is None else min(_MOST * size + _BASE, free)
+    memory = 0 if free is None else min(_MEMORY_PER_BYTE * size + _PROCESS_BYTES, free)
     seconds = math.ceil(START_SECONDS + size / _RATE)
     code = "from recipe.data.unpickle import main; main()"
     command = [*isolated(code), str(path), encoding, str(memory), str(seconds)]
@@ -182,8 +182,8 @@ def _encoded(value: object) -> tuple[bytes, tuple[str, str, str] | None]:
     except (ValueError, RecursionError) as error:
         problem = f"the entry cannot be read ({error})"
         return b"", ("not a narration", problem, "correct the entry")
-    if len(body) > _LONGEST:
-        return b"", ("not a narration", f"the entry takes more than {_LONGEST:,} bytes", "correct the entry")
+    if len(body) > _MOST_ENTRY_BYTES:
+        return b"", ("not a narration", f"the entry takes more than {_MOST_ENTRY_BYTES:,} bytes", "correct the entry")
     return body, None
 
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from recipe.audit.perturb import FEWEST, MOST, AuditPrompt, Embed
+from recipe.audit.perturb import FEWEST_STEPS, MOST_STEPS, AuditPrompt, Embed
 from recipe.errors import InputError
 from recipe.evaluation.matching import ordered_f1
 from recipe.mining.segments import StepLikeness
@@ -127,7 +127,11 @@ def pseudo_procedures(
         narration = corpus.narration(number)
         goal = _goal_of(narration)
         with_goal += bool(goal)
-        if goal and len(narration.segments) >= FEWEST and (kind == "speech" or len(narration.segments) <= MOST):
+        if (
+            goal
+            and len(narration.segments) >= FEWEST_STEPS
+            and (kind == "speech" or len(narration.segments) <= MOST_STEPS)
+        ):
             by_goal.setdefault(same_goal(goal), []).append((number, narration, goal))
     if not with_goal:
         problem = f"none of the {len(looked_at):,} narrations that were read has a title or says “how to ...”"
@@ -148,7 +152,7 @@ def pseudo_procedures(
             chosen = [*range(len(narration.segments))]
             if kind == "speech":
                 chosen = _spoken_steps(corpus, baseline, number, narration, seed)
-            if len(chosen) >= FEWEST:
+            if len(chosen) >= FEWEST_STEPS:
                 steps = tuple(Step(narration.segments[k].text) for k in chosen)
                 own.append((number, Procedure(SOURCE, narration.video_id, goal, steps, "train")))
         taken += own

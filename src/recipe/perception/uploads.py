@@ -31,7 +31,7 @@ _MEMORY = 1 << 30
 """Bytes that a process may take beyond what it begins with and its images: decoders of 8K video hold some 20 frames."""
 _FILES = 16
 """Files that it may have open."""
-_LONGEST = 1 << 24
+_MOST_LINE_BYTES = 1 << 24
 """Bytes of the line of JSON that comes before the images."""
 _STOPPING = "The server is stopping; send the video again later."
 
@@ -87,7 +87,7 @@ class UploadReader:
         clock.start()
         try:
             assert child.stdout is not None
-            error, header = json.loads(child.stdout.readline(_LONGEST))
+            error, header = json.loads(child.stdout.readline(_MOST_LINE_BYTES))
             if error is not None:
                 raise InputError(error)
             return take(header, child.stdout)

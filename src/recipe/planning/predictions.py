@@ -13,7 +13,7 @@ from recipe.errors import InputError
 from recipe.models.sampling import Decoding, read_decoding
 from recipe.rows import Count, Text, Texts
 
-_MOST = 10_000
+_MOST_STEPS = 10_000
 """Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
 
 
@@ -49,7 +49,7 @@ class Prediction:
     """One sampled plan for one example."""
 
     example_id: Text
-    steps: Annotated[Texts, Field(max_length=_MOST)]
+    steps: Annotated[Texts, Field(max_length=_MOST_STEPS)]
     """Empty for a completion without steps."""
     sample: Count = 0
     """Which of the samples of its example this is."""

@@ -19,7 +19,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 _PICTURES = 0x2400
 """Where Unicode keeps visible signs for the control characters 0 to 31."""
-_LONGEST = 6_000
+_MOST_CHARACTERS = 6_000
 """Characters of a text that a page shows."""
 
 
@@ -41,9 +41,9 @@ def notebook_table(caption: str, headings: Sequence[str], rows: Iterable[Sequenc
     """
     tagged = [("th", headings)] if headings else []
     tagged += [("td", texts) for texts in rows]
-    lines = [f"<caption>{escape(shown(caption, _LONGEST))}</caption>"]
+    lines = [f"<caption>{escape(shown(caption, _MOST_CHARACTERS))}</caption>"]
     for tag, texts in tagged:
-        cells = (f"<{tag}>{escape(shown(text, _LONGEST))}</{tag}>" for text in texts)
+        cells = (f"<{tag}>{escape(shown(text, _MOST_CHARACTERS))}</{tag}>" for text in texts)
         lines.append(f"<tr>{''.join(cells)}</tr>")
     return f"<table>{''.join(lines)}</table>"
 
@@ -82,7 +82,7 @@ def page_environment(package: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
         # Markup is a str too, and stays as it is.
-        finalize=lambda value: shown(value, _LONGEST) if type(value) is str else value,
+        finalize=lambda value: shown(value, _MOST_CHARACTERS) if type(value) is str else value,
     )
     environment.filters |= {
         "number": format_number,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from recipe.report.elements import NamedValues, Section, Table
 from recipe.report.html import shown
 
-_LONGEST = 2_000
+_MOST_CHARACTERS = 2_000
 """Characters of a text."""
 
 
@@ -51,5 +51,5 @@ def _line(cells: Sequence[str]) -> str:
 
 def markdown_text(text: str) -> str:
     """One line in which nothing of a name is taken for HTML, a link, a picture or the start of a block."""
-    flat = re.sub(r"\s+", " ", shown(text, _LONGEST)).strip()
+    flat = re.sub(r"\s+", " ", shown(text, _MOST_CHARACTERS)).strip()
     return re.sub(r"\](?=[(:])", r"]\\", flat).replace("&", "&amp;").replace("<", "&lt;")

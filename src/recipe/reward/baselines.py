@@ -24,7 +24,7 @@ from recipe.reward.scorer import Method, PromptGroup, plain_reward
 from recipe.types import Reward
 from recipe.world.load import load_world
 
-LONGEST = 32
+LONGEST_PLAN = 32
 """Steps of a plan from which on the control `length` is 1."""
 NoveltyScale = tuple[float, float]
 """Similarities to an earlier step from which on a step counts as partly a repeat, and as a repeat."""
@@ -152,4 +152,6 @@ class LengthMethod(Method):
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """Of each plan the number of its steps as a share of 32, at most 1."""
-        return [[plain_reward(min(len(plan) / LONGEST, 1.0), len(plan)) for plan in group.plans] for group in groups]
+        return [
+            [plain_reward(min(len(plan) / LONGEST_PLAN, 1.0), len(plan)) for plan in group.plans] for group in groups
+        ]

@@ -49,7 +49,7 @@ Embed = Callable[[Sequence[str]], Vectors]
 
 RANKS = 50
 """Narrations that are found for the goal, and for the history."""
-FEWEST = 8
+FEWEST_NARRATIONS = 8
 """Narrations of a corpus whose coverage can be measured."""
 FLOOR, HIGHEST_FLOOR = 0.25, 0.45
 """Share of everyday tasks that a corpus is assumed not to know, and what a corpus that knows them all may ask."""
@@ -109,7 +109,7 @@ def sentence_of_plan(covered: PromptCoverage | None) -> str:
     None stands for a corpus that is too small to tell.
     """
     if covered is None:
-        return f"The corpus has fewer than {FEWEST} narrations: nothing tells whether it knows this task."
+        return f"The corpus has fewer than {FEWEST_NARRATIONS} narrations: nothing tells whether it knows this task."
     return f"{covered.sentence}{_FURTHER[covered.state]}"
 
 
@@ -156,7 +156,7 @@ class CorpusCoverage:
 
         Raises InputError for a prompt without any text.
         """
-        if len(self._corpus) < FEWEST:
+        if len(self._corpus) < FEWEST_NARRATIONS:
             return [None] * len(prompts)
         if any(not prompt.goals and not prompt.history for prompt in prompts):
             raise InputError("a prompt has neither a goal nor a step that is done; give one of them.")

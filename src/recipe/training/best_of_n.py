@@ -80,7 +80,7 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt
-from recipe.training.validation import ROWS, Measure, Validation, divergences, require_held_out
+from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, divergences, require_held_out
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def train_best_of_n(
         stack.enter_context(quiet())
         policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
         examples = read_training_examples(config.examples, config.split)
-        if config.validation is not None and not (run.folder / ROWS).is_file():
+        if config.validation is not None and not (run.folder / VALIDATION_ROWS).is_file():
             require_held_out(config.validation, config.examples, examples, config.corpus)
         if config.min_coverage is not None:
             everything, examples = examples, covered_examples(config, scorer, examples, run)

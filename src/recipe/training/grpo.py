@@ -61,7 +61,7 @@ from recipe.training.rewards import (
     score_completions,
 )
 from recipe.training.runs import Run, run_prompt, step_of
-from recipe.training.validation import ROWS, Measure, Validation, plan_kl, require_held_out
+from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, plan_kl, require_held_out
 from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
 from recipe.training.video.trainers import ClipsInPrompts, VideoRollOuts
 from recipe.types import Example
@@ -131,7 +131,7 @@ def train_grpo(
         reward = RewardFunction(config, scorer, run, on_finding, policy.tokenizer, ends)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples
         # Only before the first validation: a resumed run has been checked.
-        if config.validation is not None and ranks.main() and not (run.folder / ROWS).is_file():
+        if config.validation is not None and ranks.main() and not (run.folder / VALIDATION_ROWS).is_file():
             require_held_out(config.validation, config.examples, examples, config.corpus)
         if config.min_coverage is not None:
             everything = examples

@@ -14,7 +14,7 @@ from recipe.config.models import TEMPERATURE
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import BestOfNConfig, GRPOConfig, RewardTrainingSettings
 from recipe.errors import ComputeError, ConfigError, InputError
-from recipe.reward.coverage import FEWEST, TaskPrompt
+from recipe.reward.coverage import FEWEST_NARRATIONS, TaskPrompt
 from recipe.reward.grounded import corpus_share
 from recipe.reward.own import pinned_reward
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, or_none, plain_reward, prompt_outcomes, score_plans
@@ -115,7 +115,7 @@ def covered_examples(
         enough = {"known"} if least == "known" else {"known", "partly"}
         known = {name: state.fit for name, state in covered.items()}
         left_out = {name: known[name] for name, state in covered.items() if state.state not in enough}
-        reason = f": the corpus has fewer than {FEWEST} narrations"
+        reason = f": the corpus has fewer than {FEWEST_NARRATIONS} narrations"
     else:
         outcomes = prompt_outcomes(scorer, [(example.goal, example.history) for example in examples])
         known = {

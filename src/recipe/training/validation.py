@@ -35,7 +35,7 @@ from recipe.types import Example
 Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float | None]]
 """What validation chooses by: of examples and a plan of each, the plans' values; None for one that has none."""
 
-ROWS = "validation.jsonl"
+VALIDATION_ROWS = "validation.jsonl"
 BEST = "best"
 _NO_FIGURES = ("step", "measure", "prompts", "gain")
 """Of a row, what a card does not show."""
@@ -85,7 +85,7 @@ class Validation:
         self.rows = ranks.from_main(lambda: self._kept_rows(done))
 
     def _kept_rows(self, done: int | None) -> list[dict[str, Any]]:
-        path, rows = self._run.folder / ROWS, list[dict[str, Any]]()
+        path, rows = self._run.folder / VALIDATION_ROWS, list[dict[str, Any]]()
         for line, (_, row) in enumerate([] if done is None else read_jsonl(path), start=1):
             figures = (row.get("kl_plan"), row.get(self._settings.measure))
             known = type(row.get("step")) is int and all(type(figure) in (int, float) for figure in figures)
@@ -157,7 +157,7 @@ class Validation:
             if self.best is row:
                 with self._run.on_disk(), atomic_path(self._adapter(step)) as partial, write_errors(partial):
                     model.save_pretrained(partial)
-            write_jsonl(self._run.folder / ROWS, self.rows)
+            write_jsonl(self._run.folder / VALIDATION_ROWS, self.rows)
         ranks.barrier()
         return row
 

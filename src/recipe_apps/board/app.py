@@ -46,7 +46,7 @@ _LOOK = 0.5
 """Seconds between two looks for boards whose standings have changed."""
 _QUERY = {"q": 200, "all": 8, "sort": 300, "order": 8, "page": 20}
 """What chooses among the rows of a board, and the characters of each."""
-_MOST = (1 << 63) - 1
+_LARGEST_ID = (1 << 63) - 1
 """The largest number of a row."""
 _HTML, _LINES = "text/html; charset=utf-8", "application/x-ndjson"
 
@@ -387,7 +387,9 @@ def overview(service: Service, request: Request) -> Response:
 
 
 @router.get("/api/owner/log")
-def log(service: Service, request: Request, before: Annotated[int | None, Query(ge=1, le=_MOST)] = None) -> Response:
+def log(
+    service: Service, request: Request, before: Annotated[int | None, Query(ge=1, le=_LARGEST_ID)] = None
+) -> Response:
     """Lines of the log before a number, newest first."""
     service.owner(request)
     return json_response({"log": service.views.log(before)})
@@ -424,14 +426,14 @@ def track(
 
 
 @router.post("/api/owner/jobs/{job}/again")
-def again(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+def again(service: Service, job: Annotated[int, Path(ge=1, le=_LARGEST_ID)], request: Request) -> Response:
     """Queue a job that failed or was cancelled once more."""
     service.board.again(job, service.owner(request).name)
     return json_response({"job": job})
 
 
 @router.post("/api/owner/jobs/{job}/cancel")
-def cancel(service: Service, job: Annotated[int, Path(ge=1, le=_MOST)], request: Request) -> Response:
+def cancel(service: Service, job: Annotated[int, Path(ge=1, le=_LARGEST_ID)], request: Request) -> Response:
     """Cancel a job that has not ended."""
     service.board.cancel_job(job, service.owner(request).name)
     return json_response({"job": job})

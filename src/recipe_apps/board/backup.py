@@ -30,7 +30,7 @@ from recipe_apps.board.validation import read_content
 
 _TABLES = Base.metadata.sorted_tables
 """Each table after those that it refers to."""
-_ROWS = 200
+_ROWS_AT_ONCE = 200
 """Rows that are copied at once."""
 _LARGEST = 1 << 30
 """Bytes of a value, unpacked, at most."""
@@ -129,10 +129,10 @@ def _copy(source: Database, target: Database, into: Session, known: dict[str, An
         for table in _TABLES:
             if known is not None and table.name in ("standings", "workers"):
                 continue
-            query, blocks = select(table).execution_options(yield_per=_ROWS), None
+            query, blocks = select(table).execution_options(yield_per=_ROWS_AT_ONCE), None
             while True:
                 try:
-                    blocks = blocks or out.execute(query).mappings().partitions(_ROWS)
+                    blocks = blocks or out.execute(query).mappings().partitions(_ROWS_AT_ONCE)
                     rows = [dict(row) for row in next(blocks, ())]
                 except DBAPIError as error:
                     if known is None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from recipe.models.model import Model
 
 Array = NDArray[np.float64]
-LEAST = 20
+LEAST_EXAMPLES = 20
 """Examples below which no figure of them is shown: fewer would tell too much of each."""
 
 MOST_UNSCORED = 0.05
@@ -57,7 +57,7 @@ class Figures:
     value: Interval | None
     """In the unit of the measure; None where nothing could be scored."""
     datasets: dict[str, Interval | None]
-    """None for a dataset of fewer than `LEAST` examples."""
+    """None for a dataset of fewer than `LEAST_EXAMPLES` examples."""
     metrics: dict[str, Interval]
     """Further metrics, the mean over datasets each."""
     unscored: int
@@ -117,7 +117,7 @@ class OpenScorer:
         figures = Figures(
             value=mean_over(values, everywhere),
             datasets={
-                name: mean_over(values, own) if (own := datasets == name).sum() >= LEAST else None
+                name: mean_over(values, own) if (own := datasets == name).sum() >= LEAST_EXAMPLES else None
                 for name in dict.fromkeys(datasets.tolist())
             },
             metrics={name: value for name, value in metrics.items() if value is not None},
@@ -170,8 +170,8 @@ def open_scorer(settings: ScorerSettings, references: References, model: "Model 
         raise InputError("a scorer with measure = 'vpa' needs 'root', the folder with CrossTask.")
     if settings.graphs is not None and settings.measure != "validity":
         raise InputError("'graphs' goes with measure = 'validity'; remove the key.")
-    if len(references.examples) < LEAST:
-        raise InputError(f"a track needs {LEAST} examples or more, so that no figure tells of single ones.")
+    if len(references.examples) < LEAST_EXAMPLES:
+        raise InputError(f"a track needs {LEAST_EXAMPLES} examples or more, so that no figure tells of single ones.")
     with TemporaryDirectory(prefix="recipe-board-") as parent:
         folder = Path(parent, "graphs")  # its name is a part of the measure's identity
         folder.mkdir()

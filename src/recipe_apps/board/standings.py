@@ -38,7 +38,7 @@ from recipe.evaluation.measures import Measure
 from recipe.prompting import visible
 from recipe.stats import Interval, macro_intervals
 from recipe_apps.board.models import Account, Score, Scorer, Standing, Submission
-from recipe_apps.board.scoring import LEAST, MOST_UNSCORED
+from recipe_apps.board.scoring import LEAST_EXAMPLES, MOST_UNSCORED
 from recipe_apps.board.store import Board, packed
 
 Array = NDArray[np.float64]
@@ -162,8 +162,8 @@ def _outwards(bound: float, digits: int) -> float:
 def public_figures(board: Board, kind: type[Measure], datasets: Sequence[str], row: Any) -> JsonObject:
     """What everybody may know of the figures of a submission; `datasets` [questions] names each question's.
 
-    `row` has its `id`, `control`, `figures` and `per_example`. There is a figure where `LEAST` questions have a plan
-    with steps and a score: with fewer, it would tell of single plans. The plans of a control row are the program's.
+    `row` has its `id`, `control`, `figures` and `per_example`. There is a figure where `LEAST_EXAMPLES` questions have
+    a plan with steps and a score: with fewer, it would tell of single plans. A control row's plans are the program's.
     """
     figures = row.figures
     known = np.isfinite(_values(row.per_example))
@@ -172,11 +172,13 @@ def public_figures(board: Board, kind: type[Measure], datasets: Sequence[str], r
         has, unscored = board.answered([row.id])[row.id], figures["unscored"]
         counts = Counter(name for name, counts_here in zip(datasets, has & known, strict=True) if counts_here)
         answered = max(0, int(has.sum()) - unscored)
-    enough = answered >= LEAST
+    enough = answered >= LEAST_EXAMPLES
     return {
         "value": rounded(figures["value"], kind.digits) if enough and figures["value"] is not None else None,
         "datasets": {
-            name: rounded(value, kind.digits) if value is not None and counts[name] - unscored >= LEAST else None
+            name: rounded(value, kind.digits)
+            if value is not None and counts[name] - unscored >= LEAST_EXAMPLES
+            else None
             for name, value in figures["datasets"].items()
         },
         "metrics": {

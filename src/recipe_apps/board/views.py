@@ -29,7 +29,7 @@ from recipe_apps.board.models import (
     Token,
     Track,
 )
-from recipe_apps.board.scoring import LEAST
+from recipe_apps.board.scoring import LEAST_EXAMPLES
 from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
 from recipe_apps.board.store import Board, Unknown
 from recipe_apps.board.validation import read_content
@@ -128,9 +128,10 @@ class Views:
         return {
             "board": self._summary(scorer, track, viewer) | about,
             "datasets": [
-                {"name": name, "examples": count, "shown": count >= LEAST} for name, count in sorted(counts.items())
+                {"name": name, "examples": count, "shown": count >= LEAST_EXAMPLES}
+                for name, count in sorted(counts.items())
             ],
-            "least": LEAST,
+            "least": LEAST_EXAMPLES,
             "rows": rows[(page - 1) * PAGE : page * PAGE],
             "total": len(rows),
             "page": page,
@@ -397,7 +398,12 @@ class Views:
                 name: {"title": metric_title(name), "digits": metric_digits(kind, name), "value": value}
                 for name, value in own["metrics"].items()
             }
-            about = {"place": place["place"], "no_place": place["no_place"], "metrics": metrics, "least": LEAST}
+            about = {
+                "place": place["place"],
+                "no_place": place["no_place"],
+                "metrics": metrics,
+                "least": LEAST_EXAMPLES,
+            }
             results.append(self._summary(scorer, track, viewer) | own | about | {"against": against})
         return results
 

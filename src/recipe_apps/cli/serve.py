@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import ASKED, FLAGS, SEARCH, opened, phi_settings, require_searchable
+from recipe.cli.models import ASKED, FLAGS, SEARCH, open_for_command, phi_settings, require_searchable
 from recipe.cli.reward_options import Method, service_token, settings
 from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
@@ -119,8 +119,8 @@ def serve(
             stack.enter_context(locked(keep))
         feedback = None if keep is None else FeedbackStore(keep)
         bound = stack.enter_context(listen(host, port))
-        writer = stack.enter_context(opened(model, frames))
-        describer = None if describing is None else stack.enter_context(opened(describing, frames))
+        writer = stack.enter_context(open_for_command(model, frames))
+        describer = None if describing is None else stack.enter_context(open_for_command(describing, frames))
         evidence = None
         if corpus is not None:
             from recipe.explain.records import Links

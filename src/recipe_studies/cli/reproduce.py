@@ -11,7 +11,7 @@ import typer
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.flags import settable, setting_keys
-from recipe.cli.models import opened
+from recipe.cli.models import open_for_command
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table
@@ -128,7 +128,9 @@ def reproduce(
     for table in () if as_json else tables_of_costs:  # before what may take days
         console.print_table(table)
     for _, model in endpoints.roles():
-        with opened(model):  # an address or a key that cannot be used ends the call now, and not after the training
+        with open_for_command(
+            model
+        ):  # an address or a key that cannot be used ends the call now, and not after the training
             pass
     results = run(study, wholes, output, workers, console.progress(), shlex.join(["recipe", *sys.argv[1:]]))
     measured = [finding for finding in results.findings if finding.verdict != "not measured"]

@@ -12,7 +12,7 @@ from recipe.cli import console
 from recipe.cli.console import CommandOutput
 from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
 from recipe.cli.flags import SettingsTable
-from recipe.cli.models import JUDGE, beside, opened
+from recipe.cli.models import JUDGE, open_for_command, with_cache
 from recipe.config import FUNCTION_NAME, JudgeConfig, ModelConfig
 from recipe.errors import InputError
 
@@ -41,7 +41,7 @@ def asked_model(settings: ModelConfig) -> "Iterator[Model]":
     """The model of a judge; raises InputError where the options name none."""
     if settings.endpoint is None and settings.model in ("", PAPERS) and not settings.replay:
         raise InputError("--endpoint is missing: the judge's address; or give --judge proxy, or a model folder.")
-    with opened(settings.model_copy(update={"model": settings.model or PAPERS})) as model:
+    with open_for_command(settings.model_copy(update={"model": settings.model or PAPERS})) as model:
         yield model
 
 
@@ -154,7 +154,7 @@ def judge(
         asking = FunctionJudge(model.model, criteria, judge.history)
         judged = asking.judge(cases, console.progress())
     else:
-        with asked_model(beside(model, plans.output)) as engine:
+        with asked_model(with_cache(model, plans.output)) as engine:
             asking = LlmJudge(engine, model.model or PAPERS, judge, criteria)
             judged = asking.judge(cases, console.progress())
             spent = engine.ledger.numbers()
@@ -244,7 +244,7 @@ def diversity(
         asking = ProxyDiversityJudge(open_embed(encoder), encoder)
         pairs = compare_plans(asking, sampled, order_check, seed, console.progress())
     else:
-        with asked_model(beside(model, plans.output)) as engine:
+        with asked_model(with_cache(model, plans.output)) as engine:
             asking = LlmDiversityJudge(engine, model.model, judge)
             pairs = compare_plans(asking, sampled, order_check, seed, console.progress())
             spent = engine.ledger.numbers()

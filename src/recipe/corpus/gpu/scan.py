@@ -25,7 +25,7 @@ _PAIRS = 1 << 14
 """Blocks that are read at a time."""
 WINDOW = 1 << 15
 """Narrations among which those of equal length are brought together: far apart in memory they cost address look-ups."""
-LONGEST = 128
+MOST_STEPS = 128
 """Steps of a query: more would not fit the registers with even one query a block."""
 HOPPER = 227 << 10
 """Bytes of shared memory that a program may have on an H100 or H200."""
@@ -331,7 +331,7 @@ def scan(narrations: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) 
 
 def fits(steps: int, D: int, kind: torch.dtype) -> bool:
     """Whether queries of so many steps can be scanned: sums of integers must not pass 32 bits."""
-    return steps <= LONGEST and (kind != torch.int8 or steps * D * _LARGEST < 2**31)
+    return steps <= MOST_STEPS and (kind != torch.int8 or steps * D * _LARGEST < 2**31)
 
 
 def paired(shape: BlockShape, launch: Launch) -> bool:

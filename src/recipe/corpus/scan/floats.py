@@ -22,7 +22,7 @@ Steps = NDArray[np.float32] | NDArray[np.float64]
 LANES = 8
 STEPS = 4
 """Steps in a tile: the caller pads the queries with zero rows to a multiple of it."""
-_ROWS = 32
+_SEGMENTS_AT_ONCE = 32
 """Segments whose similarities are held, in the first cache, until the dynamic programme takes them."""
 
 _INT = ir.IntType(64)
@@ -145,10 +145,10 @@ def coverage(
     padded = len(queries)
     zero = queries.dtype.type(0)
     best = np.full(padded, -np.inf, queries.dtype)  # best[i]: the maximum of D[i, k] over the segments so far
-    W = np.empty((_ROWS, padded), queries.dtype)
+    W = np.empty((_SEGMENTS_AT_ONCE, padded), queries.dtype)
     n, origin, end = first, offsets[first], offsets[last]
-    for start in range(origin, end, _ROWS):
-        stop = min(start + _ROWS, end)
+    for start in range(origin, end, _SEGMENTS_AT_ONCE):
+        stop = min(start + _SEGMENTS_AT_ONCE, end)
         products(bits, start - origin, stop - origin, queries, W)
         for k in range(start, stop):
             reached = zero

@@ -230,7 +230,7 @@ def caption(item: object) -> Caption | Fault:
 
 _SLOWEST, _FASTEST = 20.0, 100.0
 """Seconds that a word takes at most in speech; milliseconds that it takes at least."""
-_LONGEST = 12 * 3600
+_LONGEST_VIDEO = 12 * 3600
 """Seconds of the longest video that YouTube takes."""
 _UNIT = Fault(
     "times in no certain unit",
@@ -263,7 +263,7 @@ def in_seconds(
     pace = sum(max(end - start, 0) for start, end, _ in timed.values()) / max(words, 1)
     doubts = [item.doubt if isinstance(item, Caption) else "" for item in captions]
     open_unit = any(doubt and "offset" not in doubt for doubt in doubts)  # `t0`, in hundredths at whisper.cpp
-    evident = _FASTEST <= pace <= 1000 * _SLOWEST and (recognised or latest > _LONGEST)
+    evident = _FASTEST <= pace <= 1000 * _SLOWEST and (recognised or latest > _LONGEST_VIDEO)
     if not open_unit and (stated or evident):
         report.milliseconds += 1
         return [

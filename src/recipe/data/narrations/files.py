@@ -23,10 +23,10 @@ from recipe.errors import InputError, first_line
 
 HEAD = 1 << 16
 """Bytes from which a file's format is detected."""
-LONGEST = 1 << 24
+MOST_CHARACTERS = 1 << 24
 """Characters of one line, one video's file or one video's entry at most: an hour of speech takes about 100,000."""
 
-_BLOCK = 1 << 18
+_READ_AT_ONCE = 1 << 18
 _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(gz|zst)$", re.IGNORECASE)
 _DAMAGE = (
@@ -202,7 +202,7 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
     decoder = codecs.getincrementaldecoder(name)()
     position, line = 0, 1
     while True:
-        block = file.stream.read(_BLOCK)
+        block = file.stream.read(_READ_AT_ONCE)
         # The decoder counts an error's position from the bytes that it held back of the block before.
         held = len(decoder.getstate()[0])
         try:
@@ -230,19 +230,19 @@ def blocks(file: SourceFile, encoding: str) -> Generator[str]:
 
 
 def whole(file: SourceFile, encoding: str) -> str:
-    """The text of a file of one video. Raises InputError where it is longer than `LONGEST`."""
+    """The text of a file of one video. Raises InputError where it is longer than `MOST_CHARACTERS`."""
     parts, length = list[str](), 0
     with closing(blocks(file, encoding)) as read:
         for part in read:
             parts.append(part)
             length += len(part)
-            if length > LONGEST:
+            if length > MOST_CHARACTERS:
                 raise too_long(file.label, "the file of a video")
     return "".join(parts)
 
 
 def lines(file: SourceFile, encoding: str) -> Iterator[str]:
-    """The lines of a file, each with its line feed. Raises InputError for a line longer than `LONGEST`."""
+    """The lines of a file, each with its line feed. Raises InputError for a line longer than `MOST_CHARACTERS`."""
     begun, length = list[str](), 0
     with closing(blocks(file, encoding)) as parts:
         for part in parts:
@@ -253,7 +253,7 @@ def lines(file: SourceFile, encoding: str) -> Iterator[str]:
             for following in rest:
                 yield "".join(begun) + "\n"
                 begun, length = [following], len(following)
-            if length > LONGEST:
+            if length > MOST_CHARACTERS:
                 raise too_long(file.label, "a line")
     if last := "".join(begun):
         yield last
@@ -261,4 +261,6 @@ def lines(file: SourceFile, encoding: str) -> Iterator[str]:
 
 def too_long(label: str, text: str) -> InputError:
     """The error for more text than any video has."""
-    return InputError.at(label, f"{text} is longer than {LONGEST:,} characters", "check the file and its format")
+    return InputError.at(
+        label, f"{text} is longer than {MOST_CHARACTERS:,} characters", "check the file and its format"
+    )

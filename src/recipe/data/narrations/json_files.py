@@ -38,7 +38,7 @@ from recipe.data.narrations.drafts import (
     caption,
     caption_place,
 )
-from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, blocks, lines, too_long
+from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, blocks, lines, too_long
 from recipe.data.procedures import made_id
 from recipe.data.unpickle import unpickled
 from recipe.errors import InputError, listed
@@ -333,7 +333,7 @@ class _Window:
     def _grow(self) -> bool:
         """Add at least as much text as is still to be decoded, so that long values take linear time."""
         rest = self._text[self._at :]
-        if len(rest) >= LONGEST:
+        if len(rest) >= MOST_CHARACTERS:
             raise too_long(self._label, "an entry")
         parts, added = [rest], 0
         while added <= len(rest) and (block := next(self._blocks, "")):

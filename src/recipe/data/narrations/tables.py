@@ -14,7 +14,7 @@ from typing import Any
 
 from recipe.artifacts import text_lines
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
-from recipe.data.narrations.files import HEAD, LONGEST, SourceFile, lines, source_files
+from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, lines, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 from recipe.rows import Stripped
@@ -28,7 +28,7 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
     Raises InputError where a column is missing or the file is no CSV.
     """
     # `lines` bounds a row already; the limit of the module itself is 131,072 characters.
-    csv.field_size_limit(LONGEST)
+    csv.field_size_limit(MOST_CHARACTERS)
     text = lines(file, encoding)
     first = [*islice(text, 1)]
     table = csv.reader(chain(first, text), delimiter=delimiter_of("".join(first)), strict=True)

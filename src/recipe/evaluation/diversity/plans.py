@@ -21,7 +21,7 @@ PROMPTS = 100
 """Prompts that the mean is over (paper, appendix on diversity)."""
 LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Levels of the difference of two plans."""
-FEWEST = 2
+FEWEST_SAMPLES = 2
 """Samples without which a prompt has no pair."""
 
 _WORD = re.compile(r"\w+")
@@ -80,9 +80,9 @@ def sampled_plans(
         plans = tuple(tuple(distinct_steps(steps).values()) for steps in shown)
         numbers = tuple(prediction.sample for prediction in chosen)
         prompts.append(PromptSamples(bounded(Case(example, ()), bounds).example, numbers, plans))
-    compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST]
+    compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST_SAMPLES]
     if not compared:
-        raise InputError(f"no prompt has {FEWEST} samples, and diversity is that of pairs; sample more plans.")
+        raise InputError(f"no prompt has {FEWEST_SAMPLES} samples, and diversity is that of pairs; sample more plans.")
     return compared
 
 

@@ -14,7 +14,7 @@ from recipe.prompting import visible
 
 LOW_MARGIN = 0.05
 """A margin below which two actions are about as near."""
-_LONGEST = 1_000
+_MOST_CHARACTERS = 1_000
 """Characters of a step that are read."""
 
 
@@ -54,7 +54,7 @@ def remap(
     for sample in samples:
         if sample.sample_id not in plans:
             continue
-        visible_steps = (visible(step[:_LONGEST]).strip() for step in plans[sample.sample_id])
+        visible_steps = (visible(step[:_MOST_CHARACTERS]).strip() for step in plans[sample.sample_id])
         steps = read[sample.sample_id] = tuple(islice((step for step in visible_steps if step), width))
         goal = sample.goal if within_goal else ""
         for step in steps:
