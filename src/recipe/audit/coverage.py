@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from recipe.alignment import backends
 from recipe.artifacts import to_json
-from recipe.audit.perturb import FEWEST_STEPS, AuditProcedure, cut_at
+from recipe.audit.perturb import FEWEST_STEPS, MOST_STEPS, AuditProcedure, cut_at
 from recipe.audit.score import RANDOM_NARRATIONS
 from recipe.audit.shares import in_percent
 from recipe.data.procedures import procedure_rows
