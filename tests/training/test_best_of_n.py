@@ -335,6 +335,13 @@ def test_cut_plans_are_trained_on_or_never_chosen(
     assert [plan["tokens"] for plan in records(config, 1) if plan["chosen"]] == [chosen] * 130 * (chosen is not None)
 
 
+def test_a_round_of_one_step_learns(config: BestOfNConfig, base_model: Path) -> None:
+    """The first step of a warm-up has the rate 0."""
+    model = train_best_of_n(config.model_copy(update={"rounds": 1, "epochs": 1, "batch_size": 64}), WordScorer())
+    before, after = (load_file(folder / "model.safetensors") for folder in (base_model, model))
+    assert any(not torch.equal(after[name], before[name].to(after[name])) for name in before)
+
+
 def test_a_run_learns_from_the_plans_of_another_ones_first_round(config: BestOfNConfig, tmp_path: Path) -> None:
     train_best_of_n(config, WordScorer())
     first = config.output / "completions" / "round-01.jsonl"

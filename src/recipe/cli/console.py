@@ -243,11 +243,11 @@ def described_command(entry: EntryPoint) -> TyperCommand | None:
     try:
         loader: Any = getattr(find_spec(entry.module), "loader", None)
         source = loader.get_source(entry.module) or ""
-        statement = re.search(rf"^(?:def {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
+        statement = re.search(rf"^(?:(?:def|class) {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
         parsed = ast.parse(statement[0] if statement else "pass").body[0]
     except Exception:  # noqa: BLE001 - no module, none in Python, or none that can be read: who loads it says why
         return None
-    if isinstance(parsed, ast.FunctionDef):
+    if isinstance(parsed, ast.FunctionDef | ast.ClassDef):
         text = ast.get_docstring(parsed)
     else:
         words = getattr(getattr(parsed, "value", None), "keywords", ())

@@ -7,8 +7,8 @@ from pydantic import AfterValidator, Field, field_validator
 
 from recipe.config.base import FUNCTION_NAME, Fraction, Positive, Settings
 
-BUILT_IN = ("paper", "grounded", "r0", "length")
-"""The rewards that have a name of their own."""
+BUILT_IN = {"paper": True, "grounded": True, "r0": False, "length": False}
+"""The rewards that have a name of their own, and whether each aligns plans with narrations."""
 
 
 def known_verifier(name: str) -> str:
@@ -113,16 +113,15 @@ class RewardConfig(Settings):
         """What the number of a reward means, in a few words."""
         if self.is_function:
             return "as this function of yours says"
-        if not self.aligns:
-            return "a control that reads no corpus"
-        if self.verifier == "grounded":
-            return "0 is a plan that adds nothing"
-        return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
+        gate = "; below 0 the gate refuses the plan" if self.gate == "on" else ""
+        control = "a control that reads no corpus"
+        known = {"paper": f"at most 1{gate}", "grounded": "0 is a plan that adds nothing", "r0": control}
+        return (known | {"length": control}).get(self.verifier, f"as {self.verifier} says")
 
     @property
     def aligns(self) -> bool:
         """Whether plans are aligned with narrations: not by a control and not by a function of the user's own."""
-        return self.verifier in ("paper", "grounded")
+        return BUILT_IN.get(self.verifier, False)
 
     @property
     def is_function(self) -> bool:

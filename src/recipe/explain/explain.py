@@ -373,8 +373,10 @@ def _verdict(explanation: Explanation) -> str:
         return f"Reward {_number(reward.total)}: the plan holds no steps."
     if config.is_function:
         return f"Reward {_number(reward.total)} by {config.verifier}, a function of yours."
-    if not config.aligns:
+    if config.verifier in _CONTROLS:
         return f"Reward {_number(reward.total)} for {_CONTROLS[config.verifier]}: a control, which reads no narrations."
+    if config.verifier not in ("paper", "grounded"):
+        return f"Reward {_number(reward.total)} by {config.verifier}."
     if config.verifier == "grounded":
         gain, background = (_number(reward.parts.get(name, 0.0)) for name in ("gain", "background"))
         return (

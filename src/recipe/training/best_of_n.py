@@ -432,7 +432,8 @@ class Rounds:
         taught = [record.tokens for record in chosen]
         batches = batches_in_order(len(chosen), config, number)
         optimiser = torch.optim.AdamW(self._trained, lr=config.learning_rate, weight_decay=0.0, fused=True)
-        warmup = math.ceil(config.warmup * len(batches))
+        # The first step of a warm-up has the rate 0: a round of one step would learn nothing.
+        warmup = min(math.ceil(config.warmup * len(batches)), len(batches) - 1)
         schedule = get_cosine_schedule_with_warmup(optimiser, warmup, len(batches)).lr_lambdas[0]
         if state["optimiser"] is not None:
             optimiser.load_state_dict(state["optimiser"])

@@ -95,6 +95,7 @@ def sft_trainer(
     """The trainer of one run, from text or from the videos of `source`; labels outside the assistant's turn, of which
     its end is a part, are masked. Raises InputError for videos and a model of text.
     """
+    steps = config.epochs * math.ceil(len(examples) / config.batch_size)
     micro, accumulated = ranks.passes(config.batch_size, config.micro_batch, "batch_size")
     arguments: dict[str, Any] = {
         **shared_arguments(config, run),
@@ -103,7 +104,8 @@ def sft_trainer(
         # Cosine after a warm-up over a tenth of the steps; the paper's peak is 2e-4 (appendix A.4).
         "learning_rate": config.learning_rate,
         "lr_scheduler_type": "cosine",
-        "warmup_steps": config.warmup,
+        # A step of the warm-up has the rate 0: a run of one step would learn nothing.
+        "warmup_steps": config.warmup if steps > 1 else 0,
         "completion_only_loss": True,
     }
     if source is None:

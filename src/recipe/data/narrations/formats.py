@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-LINES = (".jsonl", ".ndjson")
+JSON_LINES = (".jsonl", ".ndjson")
 SUBTITLES = (
     ".vtt", ".srt", ".sbv", ".ass", ".ssa", ".lrc", ".ttml", ".dfxp", ".srv1", ".srv2", ".srv3", ".smi", ".scc",
 )  # fmt: skip
@@ -26,9 +26,9 @@ class Format(NamedTuple):
 
 FORMATS: dict[str, Format] = {
     "jsonl": Format(
-        "json_files.read_json_lines", LINES, begins=r'[\[{]\s*(\{\s*)?"(video_id"\s*:|sentences"\s*:\s*\[\s*")'
+        "json_files.read_json_lines", JSON_LINES, begins=r'[\[{]\s*(\{\s*)?"(video_id"\s*:|sentences"\s*:\s*\[\s*")'
     ),
-    "procedures": Format("json_files.read_step_lists", LINES),
+    "procedures": Format("json_files.read_step_lists", JSON_LINES),
     "howtocaption": Format("json_files.read_howtocaption", (".pkl", ".pickle")),
     "howto100m": Format(
         "json_files.read_howto100m",

@@ -26,7 +26,7 @@ from recipe.data.narrations.drafts import (
     clean,
 )
 from recipe.data.narrations.files import HEAD, SourceFile, encoding_of, file_names, source_files
-from recipe.data.narrations.formats import FORMATS, LINES, SUBTITLES
+from recipe.data.narrations.formats import FORMATS, JSON_LINES, SUBTITLES
 from recipe.data.narrations.subtitles import is_subtitles
 from recipe.data.video_ids import VideoName, is_metadata, normalised, video_name
 from recipe.errors import InputError, listed
@@ -234,7 +234,7 @@ def detect(file: SourceFile, encoding: str) -> str | None:
     # Procedures have a goal, steps, and nothing that narrations have.
     if isinstance(row, dict) and row.keys() >= {"goal", "steps"} and not row.keys() & {"segments", "sentences"}:
         return "procedures"
-    if file_name.endswith(LINES):
+    if file_name.endswith(JSON_LINES):
         return "jsonl"
     transcript = text[:1] in ("{", "[") and _TRANSCRIPT.search(text) is not None
     if not transcript and (file_name.endswith(SUBTITLES) or is_subtitles(text)):
