@@ -1,4 +1,4 @@
-"""Both alignment stages beside Biopython's PairwiseAligner, on one core.
+"""Both alignment stages compared with Biopython's PairwiseAligner, on one core.
 
     python benchmarks/alignment.py [--json FILE]
 
@@ -132,7 +132,7 @@ def main() -> None:
     write_result(
         arguments.json,
         result,
-        title="Both alignment stages beside Biopython",
+        title="Both alignment stages compared with Biopython",
         guide="search.md",
         body=[
             f"{arguments.pairs:,} pairs of {arguments.steps} steps and {arguments.segments} segments on one core; "

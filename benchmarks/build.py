@@ -1,4 +1,4 @@
-"""What a build costs beside its encoder: the same texts through the encoder alone and through `build_corpus`.
+"""What a build costs besides its encoder: the same texts through the encoder alone and through `build_corpus`.
 
     python benchmarks/build.py [--quick]
 
@@ -143,7 +143,7 @@ def main() -> None:
     write_result(
         arguments.json,
         result,
-        title="A build beside its bare encoder",
+        title="A build compared with its bare encoder",
         guide="corpus.md",
         body=[
             f"MiniLM on {arguments.segments:,} texts of 3 to 40 words and four shards; staging and what follows the "

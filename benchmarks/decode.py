@@ -1,8 +1,8 @@
-"""Decoding beside ffmpeg alone: seconds and peak memory for the frames a model is shown.
+"""Decoding compared with ffmpeg alone: seconds and peak memory for the frames a model is shown.
 
     python benchmarks/decode.py [VIDEO ...] [--quick] [--keep FOLDER]
 
-Two samplings of each video: 2 frames a second, and 32 evenly spread. Beside the videos given, two are made: ten
+Two samplings of each video: 2 frames a second, and 32 evenly spread. Besides the videos given, two are made: ten
 minutes of 1280x720, and an hour of 640x360 for 32 frames (30 a second, B-frames, a keyframe every 5 seconds).
 
 * recipe: `read_frames`, which jumps to keyframes where that saves decoding, and holds the images.
@@ -90,7 +90,7 @@ def main() -> None:
     write_result(
         options.json,
         {"ffmpeg": known, "start": start._asdict(), "rows": rows},
-        title="Decoding beside ffmpeg",
+        title="Decoding compared with ffmpeg",
         guide="video.md",
         body=[
             "Processor seconds, over all cores, for each minute of video; in brackets the peak of memory in MB, of "

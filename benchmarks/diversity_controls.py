@@ -25,7 +25,7 @@ from recipe.world.validity import plan_key
 
 Steps = Sequence[str]
 Write = Callable[[World, Example, Sequence[Example], random.Random], Steps]
-"""One plan of a control for a prompt, beside all prompts."""
+"""Writes one plan of a control for a prompt, given all prompts."""
 
 
 def main() -> None:

@@ -4,8 +4,8 @@
 
 Codes of 8 bits (25.6 GB) and vectors of 16 bits (51.2 GB) are made on the device in turn. For each of five batches of
 queries it gives the scan's time (CUDA events, median), and that of the scan with the ranking that leaves a few
-thousand pairs to re-score: the read bandwidth that this is, and the rate of multiplications that were asked for
-(unique steps, padding not counted), beside the bandwidth of a sum and the rate of a large matrix product of the same
+thousand pairs to re-score: the read bandwidth this amounts to, and the rate of the multiplications asked for
+(unique steps, padding not counted), next to the bandwidth of a sum and the rate of a large matrix product of the same
 kind, measured in the same run. Sums of a slice are compared with the recursion in NumPy: integers exactly, floats
 within their bound. Needs torch, triton and numpy only.
 

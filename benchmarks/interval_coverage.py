@@ -3,8 +3,8 @@
     python benchmarks/interval_coverage.py [--trials 1000] [--seed 2]
 
 Datasets of videos that differ in size and share a part of every value: 1 to 9 examples a video, half of the variance
-between videos. Beside the intervals and the test stand those of a normal distribution that take every example for
-independent. Draws without an interval are counted apart. The method was chosen with seed 1; seed 2 reports.
+between videos. The intervals and the test are compared with those of a normal distribution that take every example
+for independent. Draws without an interval are counted apart. The method was chosen with seed 1; seed 2 reports.
 """
 
 import argparse

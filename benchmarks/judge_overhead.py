@@ -1,4 +1,4 @@
-"""What judging costs beside the judge: from plans to the table, at an endpoint that answers at once.
+"""What judging costs besides the judge itself: from plans to the table, at an endpoint that answers at once.
 
     python benchmarks/judge_overhead.py [--quick]
 

@@ -284,9 +284,8 @@ def main() -> int:
         title="Runs that are killed and resumed",
         guide="reliability.md",
         body=[
-            f"SIGKILL at {arguments.moments} random moments; weights, metrics, completions and figures beside those "
-            "of runs that were "
-            "never stopped.",
+            f"SIGKILL at {arguments.moments} random moments; weights, metrics, completions and figures compared "
+            "with those of runs that were never stopped.",
             table(counts, "stage"),
         ],
         partial=arguments.moments < parser.get_default("moments"),

@@ -13,7 +13,7 @@ mapped files too, so that they are streamed), after its files were dropped from 
 those of before.
 
 From all sizes together follow the nanoseconds for a segment and for each of its dimensions, and from these the time
-for 25 million segments of 1,024 dimensions on this processor, beside what one H200 would need at its limits (4.3 TB/s,
+for 25 million segments of 1,024 dimensions on this processor, next to what one H200 would need at its limits (4.3 TB/s,
 1,580 TOP/s; calculated, not measured).
 
 The 1.2 million then grow: 100 narrations are added, 100 are removed, and 0.9 % of all: below the share from which on
@@ -168,7 +168,7 @@ def _line(row: Result) -> str:
 
 
 def plot(result: Result, target: Path) -> None:
-    """Time of one query and of the batch over the number of segments, and memory beside it."""
+    """Time of one query and of the batch over the number of segments, and memory next to it."""
     figure, (times, memory) = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for marker, rows in zip("os^", _by_dimension(result["rows"]), strict=False):
         size = [row["segments"] / 1e6 for row in rows]
@@ -317,7 +317,7 @@ def grown(folder: Path, count: int, dimension: int, repeats: int) -> Result:
 
 
 def built(folder: Path, count: int, dimension: int, shard: int) -> Result:
-    """What building a corpus took, noted beside it so that a corpus that was kept is not built again."""
+    """What building a corpus took, saved next to it so that a corpus that was kept is not built again."""
     note = folder.with_suffix(".json")
     if not note.is_file():
         write_json(note, alone("build", str(folder), count, dimension, shard))

@@ -1,8 +1,8 @@
-"""Stage 1 beside its peers, in one run: the 25 narrations of the highest A_mono, exactly or as near as each comes.
+"""Stage 1 compared with its peers, in one run: the 25 narrations of highest A_mono, exact or as near as each comes.
 
     python benchmarks/search.py [--quick] [--corpus FOLDER] [--plot FILE]
 
-One table: the certified search over 8-bit codes and the exact scan of the float16 vectors, beside faiss (exact
+One table: the certified search over 8-bit codes and the exact scan of the float16 vectors, next to faiss (exact
 segments; an inverted file with re-scoring), maxsim-cpu and a NumPy loop, at three tasks: one query of 8 steps, 64
 queries, and 64 that are 16 histories of 6 steps with 4 completions of 2. Recall is against A_mono in float64 of all
 narrations. No peer computes A_mono over a corpus, so recall says how far its answer can stand in for ours.
@@ -404,7 +404,7 @@ def main() -> None:
     write_result(
         options.json,
         result,
-        title="Certified search beside its peers",
+        title="Certified search compared with its peers",
         guide="search.md",
         body=[*body(result), *picture(options.plot, "Time of one query and of 64, by system")],
         partial=options.quick,

@@ -175,7 +175,7 @@ def main() -> None:
     write_result(
         options.json,
         values,
-        title="AVX2 without VNNI: products of 8-bit codes beside those of 16-bit numbers",
+        title="AVX2 without VNNI: products of 8-bit codes compared with those of 16-bit numbers",
         guide="search.md",
         body=body,
         partial=options.quick,

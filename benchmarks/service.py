@@ -7,7 +7,7 @@ continuation, and steps drawn from all, each reworded so that no text was seen b
 then the service score the same plans, first new to both (cold), then known to both (warm, twice over); ratios are
 those of a round, so that a busy machine slows both alike. The server's processes and this one, which is the library
 and all clients, share the machine; a client has one request under way. Every reward is compared with the library's:
-an encoder in bfloat16 makes vectors that depend on what is encoded beside them, so calls of the library for all plans
+an encoder in bfloat16 makes vectors that depend on what is encoded with them, so calls of the library for all plans
 and for a few at a time are compared, too.
 """
 

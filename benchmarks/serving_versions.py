@@ -7,8 +7,8 @@
 Both versions serve the page and the service on one model and one corpus. A turn is one run of the page, eight runs at
 once, or one request of a plan, to one version and then to the other; neither always comes first. A run is timed from
 the request to its last event. Requests send plans with words that no version has seen, and then the same plans again.
-The rewards of both versions are compared; those of the page may differ in the last bits, because what is scored beside
-a plan depends on when its steps came.
+The rewards of both versions are compared; those of the page may differ in the last bits, because what is scored with a
+plan depends on when its steps arrived.
 """
 
 import argparse

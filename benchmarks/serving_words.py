@@ -3,8 +3,8 @@
     python benchmarks/serving_words.py CORPUS --examples test.jsonl --foreign other.jsonl [--prompts 150]
 
 A prompt of `--examples` is shown with its true continuation, and with that of an example of another goal: the shares of
-steps that the page calls supported. Its coverage stands beside that of prompts of `--foreign`, whose tasks the corpus
-need not know. Neither file may hold videos that the corpus tells.
+steps that the page calls supported. Its coverage is compared with that of prompts of `--foreign`, whose tasks the
+corpus need not know. Neither file may hold videos that are narrated in the corpus.
 """
 
 import argparse

@@ -5,7 +5,7 @@
 Starts `recipe reward serve`, `recipe serve` and `recipe board serve` with two workers at once, on a run folder of
 `recipe demo`. Clients score plans, whose rewards must be the same every time, to the rounding that docs/trainers.md
 states; visitors ask for plans and follow them to the end, or leave in the middle; participants submit systems, of
-which each must be scored once. Beside them come requests that must be refused, connections that stall, and every half
+which each must be scored once. With these come requests that must be refused and connections that stall, and every half
 minute a worker is killed. Memory and open files of each service are read every ten seconds. Exits with 1 where an
 answer was wrong, something was lost, a service died, memory grew by more than a tenth between the first third and the
 end, or files by more than ten.

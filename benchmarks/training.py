@@ -1,4 +1,4 @@
-"""One step of GRPO by part, beside TRL alone: its own trainer, a constant reward, our roll-outs, the same batch.
+"""One step of GRPO by part, compared with TRL alone: its own trainer, a constant reward, our roll-outs, the same batch.
 
     python benchmarks/training.py [--model FOLDER ...] [--shape 135m ...] [--device cpu] [--quick]
 
@@ -168,7 +168,7 @@ def main() -> None:
     write_result(
         options.json,
         {**machine, "versions": installed(PACKAGES), "models": results},
-        title="A step of GRPO by part, beside TRL",
+        title="A step of GRPO by part, compared with TRL",
         guide="training.md",
         body=[
             f"8 prompts of the embedded world, {options.group_size} completions of at most 48 tokens each, passes of "

@@ -87,7 +87,7 @@ _live: set[Path] = set()
 
 @contextmanager
 def _own_sibling(target: Path) -> Iterator[Path]:
-    """A path beside `target` that no other process or thread uses, gone at the end."""
+    """A path next to `target` that no other process or thread uses, removed at the end."""
     path = target.with_name(f".{target.name}.{_machine()}-{os.getpid()}-{next(_counter)}.partial")
     _live.add(path)
     try:

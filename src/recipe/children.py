@@ -1,7 +1,7 @@
-"""Python processes that this one starts: none of them takes modules from the folder that it is started in.
+"""Python processes that this one starts: none of them imports modules from the folder it is started in.
 
 `python -c` and `python -m` look for modules in the current folder first, and multiprocessing starts its processes by
-`-c`: a `json.py` beside a file of data would run.
+`-c`: a `json.py` in the same folder as a data file would run.
 """
 
 import os

@@ -156,7 +156,7 @@ def _fields_at(kind: Any, location: Iterable[int | str]) -> list[str]:
 
 @cache
 def _reader(kind: Any, unknown: Unknown) -> TypeAdapter[Any]:
-    """The reader of a list of one row, because pydantic takes no settings beside a bare dataclass."""
+    """The reader of a list of one row, because pydantic takes no settings with a bare dataclass."""
     return TypeAdapter(tuple[kind], config=ConfigDict(extra=unknown, strict=True, allow_inf_nan=False))
 
 

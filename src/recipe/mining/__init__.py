@@ -1,1 +1,1 @@
-"""Labels mined from a corpus: the corpus as a source of continuations to imitate, beside its role as a verifier."""
+"""Labels mined from a corpus: the corpus as a source of continuations to imitate, besides its role as a verifier."""

@@ -7,7 +7,7 @@ or, from titles, the annotated steps of the same video during the mined segments
     step F1, in order    each segment is taken for the nearest annotated step of all compared examples
     likeness in order    2 sum over an ordered pairing / (n + m), of likenesses 0 to 1
 
-Two floors stand beside them: the continuation mined for another video of the same goal, and for another goal.
+Two floors are shown next to them: the continuation mined for another video of the same goal, and for another goal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,9 +112,7 @@ class Quality:
         """The page as Markdown; the same report gives the same page."""
         sections = [Section("figures", "Figures", "figures", blocks=self.tables())]
         if self.shown:
-            drawn = (
-                "Drawn at random by the seed; beside each step of the continuation the annotated one, where there is."
-            )
+            drawn = "Drawn at random by the seed; next to each step of the continuation is the annotated one, if any."
             blocks = []
             for example in self.shown:
                 rows = [row(f"done {number}", step, "") for number, step in enumerate(example.history, start=1)]

@@ -240,7 +240,7 @@ def compute_numbers(
     A folder `work` keeps what is done, so that a call that was killed goes on there with the same result. Raises as
     `Verifier.score`.
     """
-    # Beside the grounded reward alone: the nets must not learn from those of an earlier training.
+    # With the grounded reward alone: the nets must not learn from those of an earlier training.
     base = config.grounded.model_copy(update={"self_trained": "", "self_trained_anyway": False})
     method = GroundedMethod(prompt_set.rest, config.model_copy(update={"grounded": base}), backends.load("auto"))
     positions = PositionModel.of(prompt_set.rest, method.centre)
@@ -281,7 +281,7 @@ def compute_numbers(
 def train(
     prompts: Sequence[PseudoPrompt], positions: PositionModel, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
 ) -> SelfTrained:
-    """Nets on the pairs of these prompts, with their weight beside the grounded reward."""
+    """Nets trained on the pairs of these prompts, with their weight relative to the grounded reward."""
     better, worse = list[Float64](), list[Float64]()
     weights, kind_of = list[float](), list[PairKind]()
     for prompt in prompts:

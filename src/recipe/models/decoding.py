@@ -181,7 +181,7 @@ def draws(
             # The inverse of the cumulative softmax, at a uniform number u of the completion's own: the first token t
             # with p_1 + ... + p_t > u is t with probability p_t.
             mass = torch.softmax(logits, dim=-1).cumsum(-1)
-            # Times the whole mass, which rounding leaves a little beside 1.
+            # Times the whole mass, which rounding leaves a little off 1.
             uniform = numbers[rows, step].to(mass.device) * mass[:, -1]
             chosen = torch.searchsorted(mass, uniform[:, None], right=True).squeeze(-1).clamp(max=mass.shape[-1] - 1)
         if penalised_tokens is not None:

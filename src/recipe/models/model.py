@@ -156,7 +156,7 @@ class Model(Engine):
         budget: Budget | None = None,
     ) -> None:
         """`identity` tells the model from others, and `decoding` makes the card that a request asks for; `note` is
-        stored beside each answer.
+        stored with each answer.
         """
         self.engine, self.identity, self.prompt = engine, identity or {}, engine.prompt
         self.decoding = functools.cache(decoding)

@@ -75,7 +75,7 @@ class ModelRequest:
     content: JsonObject | None = None
     """Key of the answer in the cache, in place of chat and sampling: for chats that are slow to make."""
     note: JsonObject | None = None
-    """Fields that the cache stores beside the answer."""
+    """Fields that the cache stores with the answer."""
 
 
 def unanswered(outcome: Answer | Refusal, *, whole: bool = True) -> str:

@@ -66,7 +66,7 @@ class AnswerStore:
         self._unsafe.append(path)
         if time.monotonic() - self._flushed >= _FLUSH:
             self._flushed = time.monotonic()
-            # Beside the caller, which may be an event loop.
+            # In a thread of its own, because the caller may be an event loop.
             threading.Thread(target=self.flush, name="answers", daemon=True).start()
 
     def flush(self) -> None:

@@ -63,7 +63,7 @@ _NOTHING = "none"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The text that Phi reads beside the frames."""
+    """The text that Phi reads along with the frames."""
 
     template: str
     goal: str | None
@@ -234,7 +234,7 @@ Group = Sequence[tuple[Clip, JsonObject]]
 Outcomes = dict[str, Description | str]
 """By the fingerprint of what makes it, the answer about a clip, or why its video cannot be read."""
 _TOKENS = 1 << 15
-"""Tokens of a call at most, answers included: with a model of 3B, 1.2 GB of keys and values and as much beside."""
+"""Maximum tokens of a call, answers included: with a 3B model, 1.2 GB of keys and values and as much for the rest."""
 
 
 @dataclass(frozen=True, slots=True)

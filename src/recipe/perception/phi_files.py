@@ -2,7 +2,7 @@
 
 Histories: one row an example, the steps done before its cut; an empty history is a row, too, since a planner has to
 live with it. Pseudo-traces: one procedure a video with source, id, goal and split of the annotation and Phi's steps in
-place of the annotated ones; a video in which Phi sees no step gives none. Beside either lies a manifest with model,
+place of the annotated ones; a video in which Phi sees no step gives none. Next to each is a manifest with model,
 prompt, frames, counts, tokens and cost, without a time of day: a job that was killed and resumed writes the same.
 """
 

@@ -40,7 +40,7 @@ def read_predictions(path: Path | str) -> list[Prediction]:
 
 
 class MatchedPredictions(NamedTuple):
-    """Predictions beside the examples that they are asked for."""
+    """Predictions matched with the examples that they are asked for."""
 
     predictions: list[Prediction]
     """Those for the examples asked for, in the order of the predictions."""

@@ -10,7 +10,7 @@ choose the step that adds most by itself, leave out what comes before it, and en
 
 Plans with the same steps are one plan, whatever wrote them. A step that is done or planned already is a candidate as
 any other: the verifier decides. A sampled plan's random numbers belong to the seed, the sample and the prompt, so that
-what is composed does not depend on what else is composed beside it, up to rounding.
+what is composed does not depend on what else is composed with it, up to rounding.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

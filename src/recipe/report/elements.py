@@ -144,7 +144,7 @@ class Table:
     headings: tuple[Heading, ...]
     rows: tuple[TableRow, ...]
     about: str = ""
-    """Small text beside the caption: intervals, units."""
+    """Small text next to the caption: intervals, units."""
     notes: tuple[str, ...] = ()
     folded: bool = False
     """Whether a page shows it on demand only."""
@@ -193,7 +193,7 @@ class PlanColumn(NamedTuple):
     """Names who made it, and gives its colour."""
     steps: tuple[MarkedStep, ...]
     about: str = ""
-    """Small text beside the title."""
+    """Small text next to the title."""
     below: str = ""
     """Small text after the steps."""
 
@@ -205,7 +205,7 @@ class Plans:
     plans: tuple[PlanColumn, ...]
     title: str = ""
     about: str = ""
-    """Small text beside the title."""
+    """Small text next to the title."""
     history: str = ""
     """What was done before."""
     legend: tuple[MarkedStep, ...] = ()

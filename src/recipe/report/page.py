@@ -37,7 +37,7 @@ def render(
         lead: Stands after the findings, such as the figure that says most.
         folded: Findings that are shown on demand.
         colours: Of names in tables and plans.
-        views: Markup of views beside the report, for pages with a script.
+        views: Markup of views next to the report, for pages with a script.
         style: Added to the style sheet, for what is on one kind of page only.
         data: Becomes JSON that the script reads, in the element `data`.
 

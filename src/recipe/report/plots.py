@@ -63,7 +63,7 @@ WIDTH = 7.6
 MARKERS = ("o", "D", "s", "^")
 """Of series without a colour, in order of appearance."""
 _NAME, _DESCRIPTION = 60, 600
-"""Characters of a name beside a figure, and of the description of one."""
+"""Maximum characters of a name next to a figure, and of a figure's description."""
 _BAND = 0.55
 """Part of a row's height that its series share."""
 
@@ -161,7 +161,7 @@ def intervals(
 
 
 class Point(NamedTuple):
-    """A point of a scatter plot; its name stands beside it."""
+    """A point of a scatter plot; its name is written next to it."""
 
     name: str
     x: Interval
@@ -305,7 +305,7 @@ def name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> Non
 
 
 def smoothing_window(steps: int) -> int:
-    """Steps that a running mean covers: an odd number, small beside a short run.
+    """Steps that a running mean covers: an odd number, small compared with a short run.
 
     >>> smoothing_window(4), smoothing_window(20), smoothing_window(60)
     (1, 3, 7)
@@ -364,7 +364,7 @@ def annotate(
     ha: Literal["left", "center", "right"] = "left",
     va: Literal["bottom", "center", "top"] = "center",
 ) -> None:
-    """Write a text beside a point, `offset` points away."""
+    """Write a text next to a point, `offset` points away."""
     panel.annotate(
         text, point, offset, textcoords="offset points", ha=ha, va=va, color=colour, fontsize=8.5, annotation_clip=False
     )

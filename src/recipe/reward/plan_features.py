@@ -153,7 +153,7 @@ def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], position
         }
 
         # Order: by the pool's votes, by the usual place in narrations, by the time in those of the pool.
-        pairs = list(combinations(plan, 2)) or [(plan[0], plan[0])]  # a step beside itself: no order
+        pairs = list(combinations(plan, 2)) or [(plan[0], plan[0])]  # a step with itself: no order
         neighbours = list(pairwise(plan)) or pairs
         late = [[votes[before][step] for before in done] for step in plan]
         next_votes = [votes[before][step] for before, step in neighbours]

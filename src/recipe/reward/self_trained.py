@@ -137,7 +137,7 @@ class SelfTrained:
         return self.weight * (np.clip(self.nets.values(numbers), self.lowest, self.highest) - self.lowest)
 
     def attribution(self, numbers: NDArray[np.floating]) -> dict[str, float]:
-        """What each number [49] of a plan adds to its reward beside an average plan, the largest first."""
+        """What each number [49] of a plan adds to its reward compared with an average plan, the largest first."""
         added = self.weight * self.nets.attribution(numbers)
         # By size whatever the sign: a number that takes away explains as much as one that adds.
         order = np.argsort(-np.abs(added), kind="stable")

@@ -339,7 +339,7 @@ class VideoGRPOTrainer(ClipsInPrompts, SilentGRPOTrainer):
 
 
 def _by_prompt(passes: Sequence[Row]) -> list[Row]:
-    """The rows of several passes, those of one prompt beside each other, in as many passes of the same size."""
+    """The rows of several passes, those of one prompt next to each other, in as many passes of the same size."""
     prompts = [row for own in passes for row in own["prompt_ids"].tolist()]
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
     size = len(order) // len(passes)

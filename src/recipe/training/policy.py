@@ -88,7 +88,7 @@ def sample(
     """One completion of each prompt, in order, as token ids; equal prompts with the same clip are read once.
 
     A completion holds at most `longest` tokens, includes the token of `ends` that ended it, and none that is `banned`.
-    Its random numbers belong to its key of `keys`, so that it does not depend on what else is sampled beside it, up to
+    Its random numbers belong to its key of `keys`, so that it does not depend on what else is sampled with it, up to
     rounding. Dropout is off, so that completions come from the policy that is saved; the model is left in the mode it
     was in. Takes half the time of `generate` for a small model on a CPU, by what it leaves out (see
     `recipe.models.decoding`). Raises ComputeError where the model's output is not a number.
@@ -106,7 +106,7 @@ def sample(
 @contextmanager
 def _merged(model: PreTrainedModel) -> Iterator[None]:
     """Within it, adapters in float32 are part of the weights, which saves their products at every token; afterwards
-    the weights are what they were, to the bit. In bfloat16 they stay beside: the sum would round small steps away.
+    the weights are what they were, to the bit. In bfloat16 they stay separate: the sum would round small steps away.
     """
     layers = [
         (module, module.get_base_layer().weight)

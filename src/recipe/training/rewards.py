@@ -49,8 +49,8 @@ def open_reward_run(
     """The settings of a run with those of its reward, what scores its plans, and its folder.
 
     With `reward_service`, the service gives settings and scores; `closing` ends the connection. `further` inputs belong
-    to the run's identity as examples, model and corpus do. Raises ConfigError for a scorer beside a service, and for a
-    folder of other settings or of another service's verifier.
+    to the run's identity as examples, model and corpus do. Raises ConfigError for a scorer given with a service, and
+    for a folder with other settings or another service's verifier.
     """
     inputs = run_inputs(config)
     if isinstance(config, BestOfNConfig) and config.plans is not None:

@@ -156,7 +156,7 @@ class Run:
         return None
 
     def complete(self, *, also_partial: bool = False) -> list[Path]:
-        """The complete checkpoints, the newest last; what else lies beside them is not ours to remove."""
+        """The complete checkpoints, the newest last; anything else in their folder is not ours to remove."""
         named = (path for path in self.checkpoints.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name))
         folders = sorted((path for path in named if path.is_dir() and not path.is_symlink()), key=step_of)
         return [folder for folder in folders if also_partial or (folder / _COMPLETE).is_file()]

@@ -36,9 +36,9 @@ def read_validations(run: Path) -> tuple[list[Row], JsonObject, Literal["step", 
 
 
 def write_validation_page(run: Path) -> Path:
-    """Write the page of a run's `validation.jsonl` beside it, also while the run goes on.
+    """Write the page of a run's `validation.jsonl` next to that file, even while the run goes on.
 
-    Raises InputError where no validation is there yet.
+    Raises InputError if there is no validation yet.
     """
     rows, record, unit = read_validations(run)
     measure = rows[0]["measure"]

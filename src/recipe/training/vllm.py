@@ -1,4 +1,4 @@
-"""Roll-outs of GRPO by vLLM, beside the trainer in the same process; TRL pushes the policy's weights before each step.
+"""Roll-outs of GRPO by vLLM, in the same process as the trainer; TRL pushes the policy's weights before each step.
 
 A completion's log-probability is the engine's where it is written and the trainer's where it is trained on. The gap
 between them is corrected by TRL's importance ratio, recorded and watched.

@@ -202,7 +202,7 @@ class Database:
             connection.commit()
 
     def set_journal(self, mode: Literal["WAL", "DELETE"]) -> None:
-        """SQLite's journal: beside the file while a board is in use, inside it for one that is handed on."""
+        """Set SQLite's journal: WAL, with files next to a board in use; DELETE, for a single file to hand on."""
         with self._opening(), closing(self.engine.raw_connection()) as raw:
             raw.cursor().execute(f"PRAGMA journal_mode={mode}")
 

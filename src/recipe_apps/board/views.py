@@ -148,7 +148,7 @@ class Views:
     def _standing(self, board: str) -> tuple[float, JsonObject]:
         """When the standings of a board were last made, and their value, unpacked once; made now where they never were.
 
-        They may be older than the scores: the server makes them again beside the requests.
+        They may be older than the scores: the server remakes them in the background.
         """
         kept = self._standings.get(board)
         if kept is None or self.board.scorer(board).revision != kept[0]:

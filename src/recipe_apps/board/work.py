@@ -229,7 +229,7 @@ class Worker:
         return done
 
     def _open(self, row: Scorer) -> OpenScorer | None:
-        """The scorer of a board; None where this worker cannot be it, which submitters see beside their jobs."""
+        """The scorer of a board; None if this worker cannot run it, which submitters see next to their jobs."""
         try:
             settings, model = stored_settings(row.settings), None
             if settings.measure == "judge":

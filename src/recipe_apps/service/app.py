@@ -1,8 +1,8 @@
 """The endpoints of the reward service (docs/trainers.md), its token, and the watch over the corpus on disk.
 
-Where the folder holds another corpus, such as after `recipe corpus add`, that one is opened beside the one that is
-served, by a scoring process of its own. Once it is warm, requests that come are scored with it, and those accepted
-before with the old one, so that none mixes two. Where it cannot be served, the old one stays: its files are kept.
+When the folder holds another corpus, such as after `recipe corpus add`, a scoring process of its own opens that one
+while the old one still serves. Once it is warm, new requests are scored with it, and those accepted before with the
+old one, so that none mixes the two. If it cannot be served, the old one stays: its files are kept.
 """
 
 import asyncio

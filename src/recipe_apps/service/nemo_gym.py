@@ -60,7 +60,7 @@ class CreateParams(BaseModel):
 
 
 class VerifyRequest(BaseModel):
-    """A rollout: what was asked, what was answered, and the prompt beside it or in the metadata."""
+    """A rollout: the request, the response, and the prompt, either next to them or in the metadata."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -37,9 +37,9 @@ def open_verifier(
 def open_beside(
     folder: Path, config: RewardConfig, devices: Sequence[str], groups: Sequence[PromptGroup], identity: str
 ) -> ScoringProcess:
-    """A started process with the verifier of the corpus `identity`, beside the one that is served.
+    """Start a process with the verifier of the corpus `identity`, in addition to the one that is serving.
 
-    Raises ComputeError with the reason where that cannot be served.
+    Raises ComputeError with the reason if that corpus cannot be served.
     """
     process = ScoringProcess(partial(open_verifier, folder, identity, config, devices, groups))
     process.start()

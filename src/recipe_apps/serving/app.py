@@ -142,9 +142,9 @@ class PlannerPage:
         self._watch = CorpusWatch(corpus) if isinstance(corpus, Corpus) else None
 
     def look(self) -> None:
-        """Where the corpus's folder holds another one, open it beside the one that is asked; new runs then ask it.
+        """If the corpus's folder holds another corpus, open it in addition to the current one; new runs then use it.
 
-        One that cannot be opened is told of in the log, and the old one stays.
+        If it cannot be opened, the log says so, and the current one stays.
         """
         before, watch = self.evidence.corpus, self._watch
         if before is None or watch is None or not watch.look() or watch.on_disk is None:

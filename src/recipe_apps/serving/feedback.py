@@ -1,6 +1,6 @@
-"""What people say of plans, kept on disk in the formats that `recipe evaluate` reads.
+"""What people say about plans, kept on disk in the formats that `recipe evaluate` reads.
 
-A folder holds four files of JSON lines, each written anew and whole with every change:
+A folder holds four files of JSON lines, each rewritten whole on every change:
 
     examples.jsonl       a row for each run: goal, history, and as continuation the plan that feedback leaves, without
                          rejected steps and with corrected ones
@@ -10,8 +10,8 @@ A folder holds four files of JSON lines, each written anew and whole with every 
 
 `example_id` is the id of the run, `sample` the number of the plan.
 
-A file may be absent or empty. Where its last line is cut, as by a copy that was stopped, the rows before it are read,
-and the file as it was is kept beside it under another name.
+A file may be absent or empty. If its last line is cut off, as by an interrupted copy, the rows before it are read,
+and the original file is kept in the same folder under another name.
 """
 
 import logging

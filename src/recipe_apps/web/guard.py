@@ -33,7 +33,7 @@ OPEN = ("/healthz", "/readyz")
 _INLINE, _FREE = 8 << 10, 64 << 10
 """Bytes of a body that is read in the event loop, and of each body that may be held whatever the others are."""
 _THREADS = 2
-"""Bodies that are read at once beside the event loop; more would only take turns at one interpreter."""
+"""Bodies read at once outside the event loop; more would only take turns at one interpreter."""
 # 64 MiB of the reward service, 320 MB of the board.
 _HELD = 16
 """Bodies of the largest size whose bytes may be held at once."""
@@ -171,7 +171,7 @@ class Guard:
 
 
 class Intake:
-    """Bodies of one service: how many bytes of them are held, and work on them beside the event loop."""
+    """Request bodies of one service: limits the bytes held, and runs work on large ones outside the event loop."""
 
     def __init__(self, most: int, seconds: float = BODY_SECONDS) -> None:
         """A body may have `most` bytes, and take `seconds` and what these bytes take at `BODY_RATE`."""

@@ -386,8 +386,8 @@ def caveats(study: Study) -> tuple[str, ...]:
         if study.compares_references:
             sentences.append(
                 "No exact validity is known here. Step F1 compares a plan with the one continuation that was "
-                "annotated: a right plan that differs from it counts as wrong. It is not the paper's judge, and what "
-                "it gives a regime means something only beside what it gives the controls."
+                "annotated: a right plan that differs from it counts as wrong. It is not the paper's judge, and a "
+                "regime's score means something only compared with the scores of the controls."
             )
         else:
             sentences.append(

@@ -63,7 +63,7 @@ class Measurement:
     plans: dict[str, dict[int | None, Sequence[ScoredPlan]]]
     """Regime to seed to plans of all splits; the seed is None where a regime has one run only."""
     judge: ProxyJudge | None = None
-    """Judges plans beside references, where the study asks for it."""
+    """Judges plans against references, if the study asks for it."""
     controls: dict[str, Sequence[ScoredPlan]] = field(default_factory=dict)
     """Control to its plans of all splits, one for each prompt that has one; none on a world."""
 

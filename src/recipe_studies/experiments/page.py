@@ -79,7 +79,7 @@ AGREEMENT = (
     "differs counts as wrong."
 )
 REWARD = "There is no exact measure of a plan here; the reward is the verifier's score, not the quality of a plan."
-TRAINING = "The trainer sees the reward only; exact validity and length of the same completions stand beside it."
+TRAINING = "The trainer sees only the reward; exact validity and length of the same completions are shown next to it."
 TOGETHER = 4
 """Runs at most whose validations are drawn in the picture that the page begins with."""
 KEY_REGIMES = "By regime: plans for test prompts, mean and 95% interval."
@@ -139,7 +139,7 @@ def render_html(results: Results) -> str:
 
 
 def rerender(run_dir: Path) -> Path:
-    """Write `report.html` from the `report.json` beside it; raises InputError when that is missing."""
+    """Write `report.html` from the `report.json` in the same folder; raises InputError when that is missing."""
     results = load_results(run_dir / "report.json")
     write_text(run_dir / "report.html", render_html(results))
     return run_dir / "report.html"

@@ -3,8 +3,8 @@
 Every part is optional. A run on the embedded world fills them all; a run on real data has no exact validity
 and leaves out what it cannot know. A number that is not known is None or absent, never 0.
 
-Beside them, the plans of every run of a study lie in `rows/RUN.jsonl`, each plan a flat row with its prompt and its
-measures.
+The plans of every run of a study are in `rows/RUN.jsonl` in the same folder, each plan a flat row with its prompt and
+its measures.
 """
 
 import os
@@ -219,7 +219,7 @@ class Results:
     by_seed: tuple[Difference, ...] = ()
     """The differences of every run alone."""
     controls: tuple[RegimeScores, ...] = ()
-    """Rows of plans that are no planner's, beside `scores`; their regimes begin with `control: `."""
+    """Rows of plans that are no planner's, in addition to `scores`; their regimes begin with `control: `."""
     control_differences: tuple[Difference, ...] = ()
     """Every regime minus every control in the main metric, on the prompts that have the control."""
     curves: tuple[Curve, ...] = ()

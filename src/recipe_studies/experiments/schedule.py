@@ -55,7 +55,7 @@ class Stage:
     """Files and folders below the run folder, removed before the stage starts from nothing."""
     needs: tuple[str, ...] = ()
     gpu: bool = True
-    """Whether the work may use a GPU; without one it runs beside those that do."""
+    """Whether the work may use a GPU; if not, it can run while other stages use the GPUs."""
     folder: str = ""
     """Folder below the run folder that the work is done in."""
     identity: JsonObject | None = None
@@ -319,7 +319,7 @@ class WorkerPool:
     ) -> None:
         self.has_gpus = bool(devices)
         self.room: Mapping[bool, int] = {True: len(devices), False: workers}
-        """Stages at once, on GPUs and beside them."""
+        """Stages at once, with a GPU (True) and without (False)."""
         self._context, self._events = context, events
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for device in devices:

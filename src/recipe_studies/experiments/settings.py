@@ -60,7 +60,7 @@ PROMPT_SHARE = 0.5
 """Share of the training videos of procedures that are prompts and validation, and no corpus: as many are told as are
 asked for."""
 RANKERS = ("paper", "grounded", "self-trained", "relevance", "wrong", "shuffled", "captions")
-"""What chooses among samples, beside those of `[verifiers]`: a verifier; R0, which reads no corpus
+"""What chooses among samples, besides those of `[verifiers]`: a verifier; R0, which reads no corpus
 (recipe.reward.baselines); or, for the base's samples alone, the grounded reward on another corpus: on one of other
 tasks, on the same one with the lines of each narration shuffled, and with a quarter of annotated lines."""
 
@@ -206,7 +206,7 @@ class ExperimentConfig(Experiment):
     compared_steps: Positive | None = None
     """Steps of GRPO on the further rewards, where they are not those of `[grpo]`."""
     controls: bool = False
-    """Train the controls beside the regimes, and say which regime does not beat them (docs/studies.md)."""
+    """Train the controls as well as the regimes, and say which regime does not beat them (docs/studies.md)."""
     packaged_base: bool = False
     """Start from the base that the package holds, which was trained by these settings, and not from a new one."""
     validation: dict[str, Any] = Field(default_factory=dict)

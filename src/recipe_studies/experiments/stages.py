@@ -285,7 +285,7 @@ def label(folder: Path, settings: Labelling, progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SelfTraining:
-    """A net that is trained on the corpus, beside the grounded reward."""
+    """A net that is trained on the corpus and added to the grounded reward."""
 
     verifier: RewardConfig
     prompts: int

@@ -8,7 +8,7 @@ The three kinds of settings become three functions from TOML to arms. Paths are 
     grpo-REWARD/ best-of-n-REWARD/   the same on a reward that is compared
     data/validation.jsonl            prompts for validation while training, where the settings ask for it
     predictions/RUN.jsonl            plans of a run, with their rewards; RUN-greedy.jsonl: its greedy plans
-    predictions/labels.jsonl         consensus labels of the corpus, where they stand beside the planners; copies.jsonl:
+    predictions/labels.jsonl         consensus labels of the corpus, if they are compared with planners; copies.jsonl:
                                      lines of the nearest narration
     plans/ARM-SEED.jsonl             plans of a run, without rewards; ARM-SEED-greedy.jsonl: its greedy plans
     rewarded/RANKER/ARM-SEED.jsonl   the same plans with a ranker's rewards
@@ -198,13 +198,13 @@ class Study:
     reward: RewardConfig | None = None
     """The verifier that rewards plans as they are sampled, and those that the report shows."""
     self_trained: RewardConfig | None = None
-    """The grounded reward that a net is trained beside, on the corpus; None where no reward is self-trained."""
+    """The grounded reward that a net trained on the corpus is added to; None if no reward is self-trained."""
     compares_references: bool = False
-    """Whether plans are compared with the reference continuation, beside their validity."""
+    """Whether plans are compared with the reference continuation, as well as checked for validity."""
     shown: tuple[str, ...] = ()
     """Regimes whose plans the report shows; empty for all."""
     read_from_corpus: tuple[PlanSet, ...] = ()
-    """Plans that stand beside the planners': consensus labels, and copies of the nearest narration."""
+    """Plans shown next to the planners': consensus labels, and copies of the nearest narration."""
     composed: tuple[PlanSet, ...] = ()
     """What each ranker composes of the base's samples, in the order of `rankers`."""
     judged: bool = False

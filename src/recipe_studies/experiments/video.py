@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TEST_SEED = 1 << 20
 """Seed of the drawings that are tested on; no training run has it."""
 ACCURACY = "recognition.json"
-"""File beside a pre-trained tower: share of held-out pictures that it recognises whole, by style of drawing."""
+"""File next to a pre-trained tower: share of held-out pictures that it recognises whole, by style of drawing."""
 SYMBOL_STEPS = 300
 """Steps of each of the first two stages at most, as the figures of the video demo were made with."""
 COLUMNS = 12

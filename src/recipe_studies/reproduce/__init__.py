@@ -1,1 +1,1 @@
-"""The paper's tables by one command: regimes and scales from TOML, runs that resume, tables beside the paper's."""
+"""The paper's tables by one command: regimes and scales from TOML, runs that resume, tables next to the paper's."""

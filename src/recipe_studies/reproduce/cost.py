@@ -139,7 +139,7 @@ class RemainingCost:
     hours: float
     """Of devices, for the stages that are left, one after the other on one device."""
     endpoint_hours: float
-    """Of waiting for models behind endpoints, beside the hours of devices."""
+    """Of waiting for models behind endpoints, besides the hours of devices."""
     longest_hours: float
     """Of the longest chain of stages: no number of devices is faster."""
     workers: int

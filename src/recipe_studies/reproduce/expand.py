@@ -4,7 +4,7 @@ Paths below the folder of a scale:
 
     data/                       train.jsonl, test.jsonl, documents.jsonl; annotated.jsonl: all training examples;
                                 weak-P.jsonl: those with a pseudo-trace, P% weak; told.jsonl: the same with Phi's
-                                histories beside the annotated ones; prompts.jsonl: the test examples that
+                                histories as well as the annotated ones; prompts.jsonl: the test examples that
                                 every system is tested on, with the history that Phi reads; absent.json and
                                 absent-training.json: what is left out; pseudo.jsonl
     corpus/ base/               the verification corpus; a base from nothing
@@ -363,7 +363,7 @@ def _add_cut_data(
     prompts: HistorySource,
     folder: str = "",
 ) -> None:
-    """Examples that are cut from benchmarks, and the corpus of the narrations beside them. Raises InputError."""
+    """Add the stages that cut examples from the benchmarks and index the narrations next to them. Raises InputError."""
     narrations = tuple(sorted((root / "narrations").glob("*.jsonl")))
     if not narrations and study.corpus is None:
         remedy = "put narrations there as .jsonl (docs/studies.md), or give a corpus with --corpus"

@@ -192,7 +192,7 @@ class NextActions:
     is_external_original: bool = False
     """Whether it is a hub id, an endpoint or a folder outside the run."""
     plans: str = ""
-    """VidAssist's predictions, with their trace and manifest beside them."""
+    """VidAssist's predictions; their trace and manifest are in the same folder."""
 
     @property
     def answers(self) -> tuple[int, int]:

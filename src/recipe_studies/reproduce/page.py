@@ -1,4 +1,4 @@
-"""A study as a page and as Markdown: each table beside the paper's figures, its claims in sentences, and its figure."""
+"""A study as a page and Markdown: each table next to the paper's figures, its claims in sentences, and its figure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -46,7 +46,7 @@ class ScaleResults:
     scale: str
     title: str
     published: str
-    """Scale of the paper whose figures stand beside them."""
+    """Scale of the paper whose figures are shown next to them."""
     seeds: tuple[int, ...]
     judge: str
     """What accuracy is: exact validity, or the judge's name."""
@@ -77,9 +77,9 @@ class StudyResults:
 
 
 def rerender(output: Path) -> Path:
-    """Write the page and its Markdown from the `results.json` beside them.
+    """Write the page and its Markdown from the `results.json` in the same folder.
 
-    Raises InputError where it is missing, and names a part that is missing or of the wrong kind.
+    Raises InputError if that is missing, and names a part that is missing or of the wrong kind.
     """
     path = output / RESULTS
     results = from_json(read_json(path), StudyResults, str(path))
@@ -220,7 +220,7 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
 
 
 def made_table(scale: ScaleResults, made: TableFigures) -> Table:
-    """The measured figures of a table beside the published ones."""
+    """The measured figures of a table next to the published ones."""
     every = (*made.figures, *made.controls)
     values = {(figure.regime, figure.column): figure for figure in every}
     printed = {column for (_, column), figure in values.items() if figure.published is not None}

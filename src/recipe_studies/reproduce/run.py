@@ -34,10 +34,10 @@ _LOG = logging.getLogger(__name__)
 def reproduce(
     study: PaperStudy, wholes: Sequence[ScaleRuns], output: Path, workers: int, progress: Progress, command: str = ""
 ) -> StudyResults:
-    """Run what is missing, several runs beside each other, and write the tables; returns them.
+    """Run what is missing, several runs at a time, and write the tables; returns them.
 
     `wholes` is what can be done at each scale (`expand`). Tables that earlier calls finished with the same settings are
-    written again beside those of this call. With several GPUs there is a worker on each, without any there are
+    written again along with those of this call. With several GPUs there is a worker on each, without any there are
     `workers`. Raises what the stages raise; what is done stays, and the same call goes on from there; with
     `study.strict` InputError before anything is trained where examples lack files.
     """

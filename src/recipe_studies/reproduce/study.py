@@ -214,7 +214,7 @@ class PaperStudy:
     """What writes completions, in training and at the test."""
     quick: bool = False
     controls: bool = False
-    """Train the control regimes beside those of the tables."""
+    """Train the control regimes as well as those of the tables."""
     changes: tuple[str, ...] = ()
     """Values to set in each scale, as KEY=VALUE."""
     strict: bool = False
@@ -227,7 +227,7 @@ class PaperStudy:
 
 
 def configs() -> Path:
-    """The folder of `regimes/` and `scales/`: beside this module where the package was installed, else the clone's."""
+    """The folder of `regimes/` and `scales/`: next to this module in an installed package, else the clone's."""
     packaged = Path(__file__).with_name("configs")
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "configs"
 

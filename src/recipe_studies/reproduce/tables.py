@@ -27,7 +27,7 @@ SPLITS = (IN_DOMAIN, ZERO_SHOT)
 SCALE = "{scale}"
 """Stands for the title of the scale in the name of a published row's group."""
 FALLBACK = "Qwen2.5-3B"
-"""Scale whose published figures stand beside a scale that the paper does not have."""
+"""Scale whose published figures are shown next to a scale that the paper does not have."""
 DIVERSITY_SAMPLES = 10
 """Plans of a prompt that are compared in pairs (paper, appendix on diversity)."""
 
@@ -118,7 +118,7 @@ class PaperTable:
     rows: tuple[PaperRow, ...] = ()
     claims: tuple[Claim, ...] = ()
     per_dataset: bool = False
-    """Whether each dataset has a column, beside the macro averages."""
+    """Whether each dataset has a column, as well as the macro averages."""
     controls: dict[str, str] = field(default_factory=dict)
     """Plans without a model, by their names here, and the rows of the published table that they are."""
 
@@ -180,5 +180,5 @@ def tables(names: Sequence[str]) -> list[PaperTable]:
 
 
 def published_scale(title: str) -> str:
-    """The scale of the paper whose figures stand beside a scale of that title."""
+    """The scale of the paper whose figures are shown next to a scale of that title."""
     return title if any(row.group == title for row in published("main").rows) else FALLBACK

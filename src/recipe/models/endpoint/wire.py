@@ -4,7 +4,7 @@ Frames become JPEG in data URLs. Hosted endpoints take images only (`image_url` 
 frame after a text with its time. vLLM also takes a whole clip as one `video_url` part of the form
 `data:video/jpeg;base64,FRAME,FRAME,...`: the model's own video tokens, a quarter of an image's for Qwen2.5-VL as two
 frames share their patches and positions follow time. The URL has no room for the rate of the frames, which vLLM takes
-beside the messages as `mm_processor_kwargs`.
+next to the messages, as `mm_processor_kwargs`.
 """
 
 import base64
@@ -322,7 +322,7 @@ class _Message(BaseModel):
 
     @property
     def thought(self) -> str:
-        """What stands beside the answer, under the names that hosts give it."""
+        """The reasoning that comes with the answer, under the names that hosts give it."""
         beside = next((said for said in (self.reasoning_content, self.reasoning) if isinstance(said, str)), "")
         return beside or ("" if isinstance(self.content, str) else _text_of(self.content, "thinking"))
 

@@ -255,7 +255,7 @@ class Models(NamedTuple):
 def with_planner(
     model: Engine, settings: ModelConfig, recipe: ModelConfig | None, budget: Budget | None = None
 ) -> Iterator[Models]:
-    """The open `model` of `settings` with the planner beside it; a planner of the same settings is opened once."""
+    """The open `model` of `settings` and the planner, which are one model if their settings are the same."""
     if recipe is None or recipe == settings:
         yield Models(model, None if recipe is None else model)
         return

@@ -119,12 +119,12 @@ class TracedStep:
 
 
 def trace_of(output: Path) -> Path:
-    """The trace beside a file of predictions, unless another is named."""
+    """The trace next to a file of predictions, unless another is named."""
     return output.with_name(f"{output.stem}.trace.jsonl")
 
 
 def manifest_of(output: Path) -> Path:
-    """The manifest beside a file of predictions."""
+    """The manifest next to a file of predictions."""
     return output.with_name(f"{output.name}.manifest.json")
 
 

@@ -3,7 +3,7 @@
     worker.reward.reward_function=reward.py:compute_score
     # reward.py: from recipe.reward.trainers.easyr1 import REWARD_NAME, REWARD_TYPE, compute_score
 
-EasyR1 hands over no columns beside `ground_truth`: it is the text of {"goal": "...", "history": ["...", ...]}. It has
+EasyR1 passes no dataset columns but `ground_truth`: the text of {"goal": "...", "history": ["...", ...]}. EasyR1 has
 no place for a row without a reward, so a failure raises, is counted and logged here, and stops the run.
 """
 

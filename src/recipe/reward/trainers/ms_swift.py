@@ -32,7 +32,7 @@ class AlignmentReward:
 
 
 class AsyncAlignmentReward(AlignmentReward):
-    """The same beside other asynchronous rewards: an `AsyncORM` by shape."""
+    """The same, for use with other asynchronous rewards: an `AsyncORM` by shape."""
 
     async def __call__(  # type: ignore[override]
         self, completions: Sequence[Any], goal: Sequence[Any], history: Sequence[Any], **_: Any

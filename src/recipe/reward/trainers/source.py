@@ -88,9 +88,9 @@ def row_of(completion: Any, *prompts: Any) -> Row:
 
 
 def text_of(completion: Any) -> str:
-    """A completion's text, where it is one, else that of the assistant's last message: its text parts, joined.
+    """A completion's text if it is a string, else the text of the assistant's last message: its text parts, joined.
 
-    A message whose content is null, as beside a call of a tool, has no text. Raises InputError for a completion of
+    A message whose content is null, as with a tool call, has no text. Raises InputError for a completion of
     another kind, without a message of the assistant, or whose message has no content.
 
     >>> text_of([{"role": "assistant", "content": [{"type": "text", "text": "1. Pour"}]}, {"role": "tool"}])

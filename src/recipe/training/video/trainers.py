@@ -130,7 +130,7 @@ class VideoSFTTrainer(VideoTrainer, SFTTrainer):  # type: ignore[misc]
 class ClipsInPrompts(VideoTrainer):
     """Mixed into a GRPO trainer, shows it videos: the clip of a group is decoded, patched and encoded once a step.
 
-    Rows of the dataset hold `example`, an index, and `draw`, their place in the run, beside the reward's columns.
+    Rows of the dataset hold `example`, an index, and `draw`, their place in the run, as well as the reward's columns.
     """
 
     shares_prompts = False
