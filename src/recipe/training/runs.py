@@ -467,7 +467,7 @@ def _readme(card: JsonObject, *, merged: bool) -> str:
     licence = licence_note(corpus["encoder"]) if corpus else None
     parts = [
         f"---\n{front.strip()}\n---",
-        f"# A planner of procedures, {_TITLES.get(stage, f"trained by {stage}")}",
+        f"# A planner of procedures, {_TITLES.get(stage, 'trained by ' + stage)}",
         f"Given a goal and the steps that are done, the model writes the steps that follow. {weights}".strip(),
         *([licence] if licence else []),
         *card.get("notes", ()),
