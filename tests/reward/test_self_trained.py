@@ -323,7 +323,7 @@ def test_an_explanation_says_in_words_what_moved_the_net(lists: Corpus, saved: P
     words, added = explanation.attribution[0]
     assert abs(added) == max(abs(value) for _, value in explanation.attribution)
     assert any(
-        sentence.startswith("Beside an average plan") and words in sentence for sentence in in_words(explanation)
+        sentence.startswith("Compared with an average plan") and words in sentence for sentence in in_words(explanation)
     )
     row = as_row(explanation, Links())
     assert len(row["attribution"]) == 49

@@ -29,7 +29,7 @@ BEST_OF, BEST_OF_LENGTH = 64, 2
 """Composed plans of which the best is taken, and their length at most, in true lengths."""
 _FILLERS = 8
 _REWORDED = 4
-"""Lines of the goal in other words that the attack may use, beside the goal itself."""
+"""Rewordings of the goal that the attack may use, besides the goal itself."""
 
 
 class AttackPlan(NamedTuple):

@@ -91,8 +91,8 @@ def audit_rewards(
     progress: Progress = SILENT,
     samples: Mapping[str, Sequence[Prediction]] | None = None,
 ) -> Audit:
-    """The audit of these rewards and of the two controls, which always stand beside them; the same input gives the same
-    audit but for its seconds. `settings` are kept as they are; `samples` are systems' predictions for the prompts.
+    """The audit of these rewards and of the two controls, which are always added; the same input gives the same audit
+    except for its seconds. `settings` are kept as they are; `samples` are systems' predictions for the prompts.
 
     Raises InputError where no procedure can be audited, a name occurs twice or samples are for other prompts,
     ComputeError where a reward scores none.

@@ -165,9 +165,9 @@ class Audit:
 
 
 def findings(rewards: Sequence[RewardAudit]) -> Iterator[str]:
-    """What the audit says of each verifier against the control that reads no corpus, and of its optimum.
+    """What the audit says about each verifier against the control that reads no corpus, and about its optimum.
 
-    Then attacks and samples, each with all rewards beside each other in one sentence.
+    Then attacks and samples, each with all rewards side by side in one sentence.
     """
     for reward in rewards:
         if reward.name in (LENGTH, RELEVANCE):

@@ -16,7 +16,7 @@ from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
 PREFIX = "samples-"
-"""Of files of samples beside an audit."""
+"""Prefix of the sample files in an audit's folder."""
 
 
 def prompt_id(prompt: AuditPrompt) -> str:
@@ -41,7 +41,7 @@ def prompt_examples(prompts: Sequence[AuditPrompt]) -> list[Example]:
 
 
 def sample_file(folder: Path, system: str) -> Path:
-    """Where the samples of a system are kept beside an audit."""
+    """The file in an audit's folder that holds the samples of a system."""
     return folder / f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]+', '_', system).strip('_.')}.jsonl"
 
 

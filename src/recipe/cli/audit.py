@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recipe.types import Procedure
 
 NAMES = ("paper", "paper:history", "paper:full", "paper:own", "grounded")
-"""What --verifier may name beside files of settings; `paper` reads the pool that the settings say."""
+"""Names that --verifier takes besides settings files and functions; `paper` reads the pool of the settings."""
 _PANEL = "Samples of a language model"
 WIDEST_NAME, WIDEST_CELL = 22, 14
 """Columns of the terminal that a row's name takes, and a share with its interval."""

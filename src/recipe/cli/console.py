@@ -214,8 +214,8 @@ class PlainGroup(TyperGroup):
 class CommandGroup(typer.Typer):
     """Commands with help in plain text: it wraps at any width, and no word of it is cut.
 
-    Beside those that are added here there may be some at `places`, such as `"plan": "recipe.cli.plan:plan"`, which are
-    imported when they are called. `kind` may resolve names in its own way.
+    Besides the commands added here, it has those at `places`, such as `"plan": "recipe.cli.plan:plan"`, which
+    are imported when they are called. `kind` may resolve names in its own way.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ def require_searchable(search: SearchConfig, corpus: Path | None) -> None:
 
 
 def with_cache(settings: ModelConfig, output: Path | None) -> ModelConfig:
-    """The settings with a cache beside the output, unless they name a folder."""
+    """The settings with a cache next to the output, unless they name a folder."""
     if settings.cache is not None or output is None:
         return settings
     return settings.model_copy(update={"cache": output.with_name(f"{output.name}.cache")})

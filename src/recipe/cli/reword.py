@@ -117,7 +117,7 @@ def _videos(
 
 
 def _tables(report: dict[str, Any]) -> "list[Table]":
-    """Counts, and some rewordings beside their labels."""
+    """Counts, and some rewordings with their labels."""
     from recipe.report.elements import Cell, Table, headings, row
 
     first = report["first_answers"]

@@ -132,9 +132,9 @@ def _ablations(
     settings: tuple[ModelConfig, ModelConfig | None],
     output: Path,
 ) -> CommandOutput:
-    """Plan by each setting, write each one's files beside `output`, and score them all on the same samples.
+    """Plan by each setting, write each one's files next to `output`, and score them all on the same samples.
 
-    Answers are shared, so that a request of two settings is paid for once.
+    Answers are shared, so that a request that two settings make is paid for once.
     """
     from dataclasses import replace
 

@@ -89,9 +89,9 @@ def narration_source(
 ) -> Source:
     """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
 
-    Those without a title get that of the file `titles`, which is read at once. A corpus, which stands alone, is taken
-    over as it is, with the record of how it was read and of what was kept out, so that it can be encoded anew. Raises
-    InputError for the file `titles` and for a corpus beside files or settings that do not apply to it, CorpusError.
+    Those without a title get one from the file `titles`, which is read at once. A corpus, which is given alone, is
+    taken as it is, with the record of how it was read and of what was kept out, so that it can be encoded again. Raises
+    InputError for the file `titles` and for a corpus given with files or settings that do not apply to it, CorpusError.
     """
     paths = [Path(file) for file in files]
     if built := next((path for path in paths if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):

@@ -3,8 +3,8 @@
 A change never writes into a shard. Added narrations become shards of their own behind the others; removed ones are
 named in the manifest, and every reader leaves them out. A shard that holds too many of these, and small shards that
 have become many, are written anew, under new names and without the encoder: the shard is compacted. All of that is
-prepared beside the corpus, and the new manifest, which replaces the old one in one step, makes it the corpus. So a
-process that is killed leaves the old corpus or the new one, and what it had begun is cleaned up by the next change.
+prepared without touching the old files, and the new manifest, which replaces the old one in one step, makes it the
+corpus. So a process that is killed leaves the old corpus or the new one, and the next change cleans up after it.
 
 Processes that have the old corpus open go on with it. They hold a lock on its manifest (`layout.HeldManifest`), which
 stays in `earlier/` for as long; the first change after that deletes the shards that only this manifest names.

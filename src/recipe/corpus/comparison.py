@@ -1,4 +1,4 @@
-"""Narrations beside those of a corpus: which are new, which are there in other words, which are there as they are."""
+"""Narrations compared with those of a corpus: which are new, which are changed, and which are the same."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ class HeldNarration(NamedTuple):
 
 
 class CorpusDifference(NamedTuple):
-    """Narrations beside those of a corpus, by their video ids."""
+    """How narrations differ from those of a corpus, by their video ids."""
 
     added: list[str]
     """Not in the corpus."""

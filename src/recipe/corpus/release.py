@@ -152,7 +152,7 @@ def pull_corpus(source: str, folder: Path, revision: str | None = None, progress
     if lacking := [name for name in (README, MANIFEST) if name not in sums]:
         raise InputError.at(f"{source}/{SUMS}", f"{lacking[0]} is not listed", "publish the corpus again")
     with locked(work):
-        _require_new(folder)  # a run beside this one may have made it
+        _require_new(folder)  # another run may have made it meanwhile
         if not (work / SUMS).is_file() or (work / SUMS).read_text(encoding="utf-8") != text:
             for entry in work.iterdir():  # of another release
                 remove(entry)

@@ -110,9 +110,9 @@ class Corpus:
 
     @cached_property
     def encoder(self) -> Encoder:
-        """The corpus's encoder, loaded on first use; a text's vector does not depend on the texts beside it.
+        """The corpus's encoder, loaded on first use; a text's vector does not depend on the texts encoded with it.
 
-        Raises EncoderMismatch where the model found under its name is another than the corpus was built with.
+        Raises EncoderMismatch where the model found under its name is not the one that the corpus was built with.
         """
         return open_recorded_encoder(self.folder, self.manifest["encoder"], self.encoder_config, fixed_shape=True)
 
@@ -217,7 +217,7 @@ class Corpus:
         """The dot products of all segments of P narrations with steps [n, d], float32 [S, n], and offsets [P + 1].
 
         The stored vectors are widened on the way, so that no copy of them is made. A product is the same number
-        whatever stands beside it. Raises IndexError, and MissingExtra without Numba.
+        whatever is computed with it. Raises IndexError, and MissingExtra without Numba.
         """
         floats, shards = kernels("scan.floats"), self._local.shards
         numbers = np.array(narrations, np.int64)

@@ -1,4 +1,4 @@
-"""CrossTask in its published layout, with the split lists of Visual Planning for Assistance (VPA) beside it.
+"""CrossTask in its published layout, with the split lists of Visual Planning for Assistance (VPA) next to it.
 
     crosstask_release/tasks_primary.txt            cards: id, name, page, number of steps, steps with commas
     crosstask_release/annotations/TASK_VIDEO.csv   step number (1-based), start, end; no header

@@ -89,7 +89,7 @@ def read_egoper(folder: Path) -> list[Procedure]:
 
 
 def additions_and_corrections(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Video id to what the person did beside the recipe's steps, in file order. Raises InputError."""
+    """Video id to what the person did besides the recipe's steps, in file order. Raises InputError."""
     asides = {recording.video_id: recording.asides for recording in _recordings(folder)}
     return {video: asides[video] for video in sorted(asides) if asides[video]}
 

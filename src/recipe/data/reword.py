@@ -46,7 +46,7 @@ SCHEMA: JsonObject = {
 KEPT_SHARE = 0.5
 """Share of a label's content words that its rewording has at least; the paper's references have 0.5 to 1."""
 SAMPLES = 10
-"""Rewordings that a report shows beside their labels."""
+"""Rewordings that a report shows with their labels."""
 _WORD = re.compile(r"[^\W_]+")
 _GOAL = re.compile(r"^[\s*_#>-]*goal[\s*_]*:[\s*_]*(?P<goal>\S.*?)[\s*_]*$", re.IGNORECASE | re.MULTILINE)
 _FUNCTION_WORDS = (

@@ -108,11 +108,11 @@ def goal_key(goal: str) -> str:
 def read_task_graphs(path: Path) -> TaskGraphs:
     """The graphs of a file, of a folder of JSON files, or of CaptainCook4D's folder.
 
-    Goals of CaptainCook4D have their activities' names where the annotations lie beside the graphs.
-    Raises InputError with file, field and remedy for what is no graph: a circle, a step that is not listed, no steps, a
+    Goals of CaptainCook4D have their activities' names where the annotations come with the graphs.
+    Raises InputError with file, field and remedy for what is no graph: a cycle, a step that is not listed, no steps, a
     step that START does not lead to or that does not lead to END, a goal that has a graph already.
     """
-    # Activities of the annotations beside the graphs, if there are any.
+    # Activities of the annotations in a folder around the graphs, if there are any.
     around = (path, *path.parents[:2])
     root = next((folder for folder in around if (folder / ANNOTATIONS).is_file()), None)
     names = {} if root is None else {goal_key(name): name for name in activity_names(root)}

@@ -131,7 +131,7 @@ def _is_language(part: str) -> bool:
 
 
 def is_metadata(name: str) -> bool:
-    """Whether a file is one that yt-dlp writes beside a video and that holds nothing said in it."""
+    """Whether a file is one that yt-dlp writes next to a video and that holds nothing said in it."""
     return _METADATA.search(name) is not None
 
 

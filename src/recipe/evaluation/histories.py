@@ -8,8 +8,8 @@ belongs to. Then, example by example,
     order        of pairs of common steps, the share in order  only where two steps or more are common
     steps        Phi's; length_error: Phi's minus the annotated     empty: the share of histories without a step
 
-Nearest steps agree by chance, too, and a goal alone makes some steps likely. So two floors stand beside F1: Phi's
-history against that of another video of the same goal, and against that of another goal.
+Nearest steps agree by chance, too, and a goal alone makes some steps likely. So F1 comes with two floors: Phi's
+history against the annotated one of another video of the same goal, and against one of another goal.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Plans against the annotated continuation: matched step F1 of predictions, beside controls on the same examples."""
+"""Plans against the annotated continuation: matched step F1 of predictions, with controls on the same examples."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ MAIN = "matched_ordered_f1"
 
 
 def match_metrics(matcher: StepMatcher, example: Example, steps: Sequence[str]) -> dict[str, float]:
-    """Metrics of a plan beside its reference continuation."""
+    """Metrics of a plan compared with its reference continuation."""
     matched, apart = matcher.agreement(example, steps), float(len(steps) - len(example.continuation))
     return {
         "matched_f1": matched.f1,
@@ -72,7 +72,7 @@ class MatchMeasure(Measure):
         self.settings = {"encoder": encoder} | {name: f"{value:.3f}" for name, value in scale.items()}
         self._annotated, self._seed = annotated, seed
         self.more_controls: dict[str, dict[str, Prediction]] = {}
-        """Control to the plan of each example, by its id, beside those made here."""
+        """Control to the plan of each example, by its id, besides the controls made here."""
 
     @classmethod
     def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "MatchMeasure":

@@ -62,7 +62,7 @@ class Measure:
     compared: ClassVar[tuple[str, ...]] = ()
     """Metrics that a comparison shows unless others are asked for; empty for the main one."""
     further: ClassVar[tuple[str, ...]] = ()
-    """Metrics beside the main one on a board; empty for all."""
+    """Metrics on a board besides the main one; empty for all."""
     unit: ClassVar[Literal["%", ""]] = ""
     digits: ClassVar[int] = 2
     """Of the main metric."""

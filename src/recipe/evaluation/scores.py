@@ -1,6 +1,6 @@
 """Scores of one system by one measure, and the rows that they are means of.
 
-Scores are plain frozen values in one JSON file. The rows stand beside it as JSON lines: `match.json` has
+Scores are plain frozen values in one JSON file. The rows are JSON lines next to it: `match.json` has
 `match.rows.jsonl`. A number that is not known is None or absent, never 0.
 
 Where verdicts are missing, `readings` hold a figure three ways by the names in `READINGS`: with each missing verdict as

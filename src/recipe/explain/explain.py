@@ -73,7 +73,7 @@ _SOURCES = {
 """Terms of a grounded reward, in words."""
 
 OTHERS = 8
-"""Plans of each kind that `recipe reward explain` scores beside the explained one."""
+"""Plans of each kind that `recipe reward explain` scores besides the explained one."""
 CLOSE = 0.2
 """Similarity from which on a narration is said to speak of a step: 0 is what any step reaches with 5% of the corpus, 1
 the same text."""
@@ -107,9 +107,9 @@ def explain(
 ) -> Explanation:
     """The reward of one continuation, what each of its steps adds, and how the pool aligns with it.
 
-    A step adds R(c) - R(c without it), all scored in one call: with n steps that costs n + 1 rewards. With `others` as
-    many plans of each kind of `_other_plans` are scored, too: a reward means something only beside others of its
-    prompt. Raises as `Verifier.score`.
+    A step adds R(c) - R(c without it), all scored in one call: n steps cost n + 1 rewards. `others` plans of
+    each kind of `_other_plans` are scored, too: a reward means something only compared with others of its prompt.
+    Raises as `Verifier.score`.
     """
     h, plan = as_steps(history), as_steps(continuation)
     shorter = [plan[:i] + plan[i + 1 :] for i in range(len(plan))]
@@ -301,7 +301,7 @@ def in_words(explanation: Explanation) -> list[str]:
             sentences.append(f"It is the sum of {', '.join(summands)}.")
     if features := [pair for pair in explanation.attribution[:_NAMED_FEATURES] if abs(pair[1]) >= _SMALL]:
         moved = ", ".join(f"{words} ({_number(adds, sign=True)})" for words, adds in features)
-        sentences.append(f"Beside an average plan, the net was moved most by {moved}.")
+        sentences.append(f"Compared with an average plan, the net was moved most by {moved}.")
     if explanation.coverage is not None:
         sentences.append(explanation.coverage.sentence)
 

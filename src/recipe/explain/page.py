@@ -67,7 +67,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     features = []
     if explanation.attribution:
         rows = tuple(row(words, Cell(added, 3, signed=True)) for words, added in explanation.attribution[:_FEATURES])
-        about = "Its largest shares, beside an average plan: distance from the mean times the slope of the net."
+        about = "Its largest shares, compared with an average plan: distance from the mean times the slope of the net."
         table = Table("", "number of the plan", headings("adds"), rows, notes=(about,))
         features = [Section("net", "What moved the net", "Net", blocks=(table,))]
     pairs = NamedValues(tuple((name, str(value)) for name, value in settings.items()))
@@ -130,8 +130,8 @@ def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]
 def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> dict[str, Any]:
     """One narration of the pool with its picture, as the templates read it.
 
-    A mark stands beside the picture at the height `y`; `links` are the numbers of its links in the picture, `note` is
-    what the page says where it is pointed at.
+    Each mark is next to the picture at the height `y`; `links` are the numbers of its links in the picture, `note` is
+    the text that the page shows when it is pointed at.
     """
     history, names = len(explanation.history), _names(explanation)
     picture, segments = Picture.of(aligned, history), aligned.narration.segments
@@ -225,7 +225,7 @@ class Picture:
     history_end: float | None
     """On the axis, the end of the last segment that the history is matched with."""
     texts: dict[int, float]
-    """Middle of the text of each segment that has one beside the axis: all matched ones, others where there is room."""
+    """Middle of the text of each segment with text next to the axis: all matched ones, others where there is room."""
     ticks: tuple[Tick, ...]
 
     @classmethod

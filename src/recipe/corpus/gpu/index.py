@@ -36,7 +36,7 @@ KINDS: dict[Precision, torch.dtype] = {"int8": torch.int8, "float16": torch.floa
 _PIECE = 1 << 26
 """Bytes copied to a device at a time."""
 _WORKING = 1 << 30
-"""Bytes of a device that a search needs beside the vectors and its sums."""
+"""Bytes of a device that a search needs besides the vectors and its sums."""
 BATCH = 64
 """Queries of which a device holds the sums at a time."""
 _UNIT = 2.0**-23

@@ -30,7 +30,7 @@ MOST_STEPS = 128
 HOPPER = 227 << 10
 """Bytes of shared memory that a program may have on an H100 or H200."""
 _EXCHANGED = 8 << 10
-"""Bytes of it through which threads hand each other what is not multiplied, beside the heads' maxima."""
+"""Bytes of it through which threads exchange what is not multiplied, besides the heads' maxima."""
 _LARGEST = 127 * 127
 """Of the product of two codes."""
 

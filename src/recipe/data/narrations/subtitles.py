@@ -65,7 +65,7 @@ _LIKE_TIMES = re.compile(
     rf"|{_CLOCK}.{{0,40}}{_LONG_ARROW}|{_LONG_ARROW}.{{0,40}}{_CLOCK}|^\s*{_LONG_ARROW}|{_LONG_ARROW}\s*$"
     rf"|^\W*{_EXACT_CLOCK}\W*$|^\W*{_EXACT_CLOCK}\W{{1,6}}{_EXACT_CLOCK}"
 )
-"""What nobody says: an exact clock beside an arrow, an arrow without a time, or a line of exact clocks alone."""
+"""What nobody says: an exact clock next to an arrow, an arrow without a time, or a line of exact clocks alone."""
 _LONE_CLOCK = re.compile(rf"\W*{_EXACT_CLOCK}\W*")
 _NEGATIVE = re.compile(rf"^\s*{_DASH}\s?\d|(?:>|&gt;|\u2192)\s*{_DASH}\s?\d|[:;.,]\s?-\d")
 _FRAMES = re.compile(r"\d[:;]\d+[:;]\d+[:;]\d{1,2}(?!\d)|\d;\d")
@@ -495,7 +495,7 @@ _SENTENCE = re.compile(r"[.?!]$")
 _TOUCH = 0.5
 """Seconds between cues up to which an equal line counts as a repeat, not as said again."""
 _FLASH = 0.05
-"""Seconds up to which a cue that repeats the one beside it is a step of the display."""
+"""Seconds up to which a cue with the same lines as the one next to it is a step of the display."""
 _UTF_16 = Fault("not subtitles", "the text is UTF-16 without a byte order mark", "give its encoding, such as utf-16-le")
 
 
@@ -575,7 +575,7 @@ def _said(cues: Sequence[tuple[int, Cue]], headers: Sequence[int]) -> list[tuple
 def _repeated(before: Cue, cue: Cue, boundary: str) -> tuple[int, bool]:
     """How many of the cue's first lines are the last lines of the one before it, which it follows at once.
 
-    True beside it where the last of these lines has grown: by words for the boundary " ", by characters for "".
+    The second value is whether the last of these lines has grown: by words for the boundary " ", by characters for "".
     """
     if cue.start - before.end > _TOUCH:
         return 0, False

@@ -221,7 +221,7 @@ class DiversityMeasure(Measure):
 
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
-        """Diversity against accuracy beside the paper's three points, and pairs at each level, beside the rest."""
+        """Adds diversity against accuracy, with the paper's three points, and the pairs at each level."""
         # The report's own libraries, which no other command needs.
         from recipe.evaluation.scoreboard.accuracy import (  # noqa: PLC0415
             accuracy_by_system,

@@ -56,8 +56,8 @@ class Judge(Protocol):
 class LanguageModelJudge:
     """Base class of LLM judges: asks, parses, and asks again for what cannot be parsed.
 
-    A further try has another seed, so that it brings another answer, and is kept beside the first. Each answer counts
-    in the ledger, whether it can be parsed or not.
+    A retry has another seed, so that it gives another answer, and is kept along with the first. Each answer counts in
+    the ledger, whether it can be parsed or not.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class LanguageModelJudge:
     ) -> None:
         """`model` is its name at the endpoint, a hub id or a folder; `prompt` the hash of the prompt.
 
-        The identity holds the settings but those `beside` it, with the `further` ones.
+        The identity holds the settings except those in `beside`, and the `further` ones.
         """
         self.config = config or JudgeConfig()
         self.name = model.rstrip("/").rsplit("/", 1)[-1]

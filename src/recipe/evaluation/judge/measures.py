@@ -23,7 +23,7 @@ from recipe.types import Example
 class RubricMeasure(Measure):
     """Accuracy by the paper's six criteria, or by those of a rubric that the judge's identity names.
 
-    Rows are verdicts, beside those on control plans that show how far to trust the judge.
+    Rows are verdicts, including those on control plans, which show how far to trust the judge.
     """
 
     name = "judge"

@@ -1,6 +1,6 @@
 """The plans that a judge is shown: those of a system, and controls written on purpose.
 
-A case is one plan beside its example, no longer than a limit: a plan of millions of characters is cut before anything
+A case is one plan with its example, no longer than a limit: a plan of millions of characters is cut before anything
 else is done with it. An example without a prediction is judged as an empty plan, which scores 0 by rule, or refused.
 
 Controls show what a judge's figures are to be read against. The reference is the ceiling and the empty plan the floor.

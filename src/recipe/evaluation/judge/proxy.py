@@ -19,8 +19,8 @@ Known is what the goal, the history and the reference say. Two rules come first 
 protocol): a plan without a word is 0 on all six; one of whose words more than a quarter are excess, those beyond the
 longest known step and those of steps that are foreign to it all, gets at most 2 for semantic alignment and clarity.
 
-It is deterministic, reads no instruction, and judges a plan the same whatever else is judged beside it. It knows of one
-right continuation only, so a valid plan in another order is marked down: `docs/results/judge.md` says by how much.
+It is deterministic, reads no instruction, and judges a plan the same whatever else is judged with it. It knows only one
+right continuation, so a valid plan in another order is marked down: `docs/results/judge.md` says by how much.
 """
 
 import math

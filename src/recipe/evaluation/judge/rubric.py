@@ -10,9 +10,9 @@ template; so are their other forms in Unicode, such as full-width ones. The prom
 are never read as templates. The paper's fluff rule also caps a "holistic score" that is none of the six criteria: there
 is nothing to cap.
 
-*Answer.* What is read stands behind the judge's thought. The last JSON value counts that holds an object, or a list of
+*Answer.* Only the text after the judge's thought is read. The last JSON value counts that holds an object, or a list of
 `{criterion, score}`, with all criteria at one level: judges that think aloud write drafts first. Weights, maxima and
-the like beside the scores are none; two objects of one value that could both be the scores leave the plan unscored.
+the like are no scores; two objects within one value that could both be the scores leave the plan unscored.
 Where there is no such value, pairs of a criterion and a number are looked for in the text. A score may be written `4`,
 `4.0`, `"4"`, `4/5` or `{"score": 4}`, and is clamped to the scale (paper, appendix). One that is no whole number, on
 another scale, or given twice with different values is no score, and one criterion without a score leaves the plan
@@ -55,7 +55,7 @@ _TRIES = 1_000
 _NO_SCORES = frozenset(
     {"weight", "weights", "max", "maximum", "min", "minimum", "scale", "range", "example", "examples", "confidence"}
 )
-"""Words in the keys of what stands beside the scores with the same names below it."""
+"""Words in keys of objects that repeat the names of the criteria but hold no scores."""
 _SCORE_KEYS = ("score", "rating", "grade", "value", "points")
 _CRITERION_KEYS = ("criterion", "criteria", "name", "dimension", "metric", "key")
 _SCORE = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\d+(?:\.\d+)?))?"

@@ -223,7 +223,7 @@ def control_findings(
         points = f"{difference.mean:+.1f} points{bounds}".replace("-", MINUS)
         findings.append(f"{sentence} ({first} minus {second}: {points}).")
     if refusals := controls.get("refusal"):
-        # Beside the same plans without the orders, which a judge may refuse for other reasons.
+        # Compared with the same plans without the orders, which a judge may refuse for other reasons.
         plans = len({row.plan for row in refusals})
         lost, without = (
             len({row.plan for row in rows if row.unscored}) for rows in (refusals, controls.get("other-goal", ()))

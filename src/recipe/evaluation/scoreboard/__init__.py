@@ -1,1 +1,1 @@
-"""The evaluation report: what `recipe evaluate` measured of systems, beside the paper's tables, on one page."""
+"""The evaluation report: the scores of systems by `recipe evaluate`, with the paper's tables, on one page."""

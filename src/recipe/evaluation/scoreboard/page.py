@@ -123,10 +123,10 @@ def differences_sections(board: ReportSources) -> list[Section]:
             title="Systems against each other",
             short="Differences",
             paragraphs=(
-                "First minus second on the plans that both have a value of. Intervals and p-values are clustered by "
-                "video or goal, as the table says; by example where no --examples say which video each is of. Every "
-                "dataset weighs the same. The p-value is of a sign-flip permutation test; beside it stands the one "
-                "adjusted by Holm for all comparisons of the table. The effect is Cohen's d of pairs. Bold where the "
+                "First minus second on the plans that have a value for both. Intervals and p-values are clustered by "
+                "video or goal, as the table says; by example where no --examples say which video each is from. Every "
+                "dataset weighs the same. The p-value is from a sign-flip permutation test; next to it is the p-value "
+                "adjusted by Holm for all comparisons in the table. The effect is Cohen's d of pairs. Bold where the "
                 "interval excludes 0.",
             ),
             blocks=tuple(blocks),

@@ -1,7 +1,7 @@
-"""The files that a report is made from: scores with the rows beside them, and the examples that the rows are about.
+"""The files that a report is made from: scores, their rows, and the examples that the rows are about.
 
 Contradictions between files are errors here, before anything is drawn: two files of one system and one
-judge, rows of another judge than the scores say, rows for examples that are not in the examples given.
+judge, rows of a judge that the scores do not name, rows for examples that are not in the examples given.
 """
 
 from collections.abc import Sequence
@@ -104,7 +104,7 @@ def gather(paths: Sequence[Path], examples: Sequence[Path] = ()) -> ReportSource
 
 
 def judgements_of(source: ScoredFile) -> list[Judgement]:
-    """The verdicts beside a judge's scores. Raises InputError for other scores, and without verdicts."""
+    """The verdicts that a judge's scores are means of. Raises InputError for other scores, and without verdicts."""
     if source.scores.measure != "judge":
         raise InputError.at(source.path, f"these are scores of {source.scores.measure!r}", "give scores of a judge")
     if source.rows is None:

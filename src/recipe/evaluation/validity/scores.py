@@ -1,8 +1,8 @@
 """Validity against task graphs: every valid order scores full; and the agreement of judges with it.
 
 Agreement with a judge is by rank. Spearman's rho is the correlation of the ranks, equal values sharing their mean rank;
-its interval draws whole goals with replacement and ranks each draw anew. Kendall's tau-b is given beside it. Plans that
-either scores by rule are left out: a missing or empty plan is 0 to both, which is no agreement.
+its interval draws whole goals with replacement and ranks each draw again. Kendall's tau-b is given as well. Plans that
+either scores by rule are left out: a missing or empty plan is 0 for both, which is no agreement.
 """
 
 from collections import defaultdict
@@ -170,7 +170,7 @@ class ValidityMeasure(Measure):
 
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
-        """The validity of each goal, and the agreement of judges with it, beside the rest."""
+        """Adds the validity of each goal, and the agreement of judges with it."""
         [section] = super().sections(scores, every)
         tables = []
         goals = sorted({goal for scored in scores for goal in scored.extras["by_goal"]})
@@ -223,7 +223,7 @@ class ValidityMeasure(Measure):
 
 
 def read_judged(path: Path) -> list[tuple[JudgeIdentity, list[Judgement]]]:
-    """The judges of a file with their verdicts: scores of `recipe evaluate judge` with the rows beside, or rows alone.
+    """The judges of a file with their verdicts: scores of `recipe evaluate judge` with their rows, or rows alone.
 
     Raises InputError for scores of another kind and for a file without verdicts.
     """

@@ -131,7 +131,7 @@ def floor_plans(
 
 
 class Calibration(NamedTuple):
-    """The row as it is here beside the published one, in percent."""
+    """The row computed here compared with the published one, in percent."""
 
     figures: dict[str, float]
     """By the keys of the published columns, `horizon.measure`."""
@@ -145,7 +145,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> Calibration:
-    """The exact expectation of random plans from the goal's card, beside the row of `table`."""
+    """The exact expectation of random plans from the goal's card, compared with the row of `table`."""
     figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
     row = next(row for row in table.rows if row.name == ROW)
     columns = zip(table.columns, row.values, strict=True)

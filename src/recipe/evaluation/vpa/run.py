@@ -46,7 +46,7 @@ Training = Literal["train", "train+validation"]
 WIDTH = max(HORIZONS)
 """Actions of a plan that count."""
 _FLOORS: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
-"""Floors that stand beside a result."""
+"""Floors that are shown with a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class VpaMeasure(Measure):
         return self._rows([plans], mapped)
 
     def baseline_rows(self, name: str, seed: int = 0, draws: int = DRAWS) -> list[Row]:
-        """A row for each sample of a baseline of `BASELINES`; of several draws the means beside the first plan.
+        """A row for each sample of a baseline of `BASELINES`; for several draws the means, with the first plan.
 
         Raises InputError for another name, and for a floor without training videos.
         """
@@ -210,7 +210,7 @@ class VpaMeasure(Measure):
 
     @classmethod
     def sections(cls, scores: Sequence[Scores], every: Sequence[Scores]) -> list[Section]:
-        """The published rows and the mapping of steps, beside the rest."""
+        """Adds the published rows and the mapping of steps."""
         from recipe.evaluation.scoreboard.accuracy import published_table  # noqa: PLC0415
 
         [section] = super().sections(scores, every)
