@@ -89,8 +89,6 @@ def test_trains_a_standalone_model_and_records_every_step(config: SFTConfig, bas
     assert train_sft(config) == model
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)
 def test_a_run_of_one_step_learns(config: SFTConfig, base_model: Path, examples: list[Example]) -> None:
     """The first step of a warm-up has the rate 0."""
     model = train_sft(config.model_copy(update={"batch_size": len(examples)}))
@@ -98,6 +96,8 @@ def test_a_run_of_one_step_learns(config: SFTConfig, base_model: Path, examples:
     assert any(not torch.equal(after[name], before[name].to(after[name])) for name in before)
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize("native_bfloat16", [True, False], indirect=True)
 def test_weights_are_in_bfloat16_where_it_is_not_emulated(native_bfloat16: bool, config: SFTConfig) -> None:
     model = train_sft(config.model_copy(update={"bf16": True}))
     kinds = {weight.dtype for weight in load_file(model / "model.safetensors").values()}

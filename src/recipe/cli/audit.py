@@ -75,7 +75,7 @@ def audit(
     """
     names = verifiers or ["paper", "grounded"]
     if unknown := [name for name in names if not (name in NAMES or "=" in name or FUNCTION_NAME.fullmatch(name))]:
-        known = f"{unknown[0]!r} is none of {', '.join(NAMES)}, no module:function and no NAME=CONFIG.toml, whose file names another verifier."
+        known = f"{unknown[0]!r} is none of {', '.join(NAMES)}, no module:function and no NAME=CONFIG.toml."
         raise typer.BadParameter(known, param_hint="--verifier")
     titles = [name.partition("=")[0] for name in names]
     if twice := [title for title in titles if titles.count(title) > 1]:
