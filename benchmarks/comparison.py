@@ -47,12 +47,17 @@ Gaps = Mapping[tuple[str, str], Mapping[str, Any]]
 """Rows of differences by regime and baseline."""
 
 
+def student_t(bases: int) -> float:
+    """Student's t of a 95% interval over so many bases: half its width in standard errors."""
+    return float(student.ppf(1 - LEVEL / 2, bases - 1))
+
+
 def over_bases(values: Sequence[float]) -> Interval:
     """The mean with its 95% interval by Student's t, a value a base."""
     count = len(values)
     if count < FEWEST:
         return Interval(fmean(values))
-    half = float(student.ppf(1 - LEVEL / 2, count - 1)) * stdev(values) / sqrt(count)
+    half = student_t(count) * stdev(values) / sqrt(count)
     return Interval(fmean(values), fmean(values) - half, fmean(values) + half)
 
 
@@ -183,7 +188,7 @@ def p_values(differences: Mapping[str, Gaps]) -> dict[tuple[str, str, str], floa
             mean, free = to_json(row[MEAN]), len(row) - 2
             if mean.get("low") is None or baseline == COPIES.regime:
                 continue
-            error = (mean["high"] - mean["low"]) / 2 / float(student.ppf(1 - LEVEL / 2, free))
+            error = (mean["high"] - mean["low"]) / 2 / student_t(free + 1)
             p = 2 * float(student.sf(abs(mean["mean"]) / error, free)) if error else float(mean["mean"] == 0)
             found[where, regime, baseline] = p
     return found

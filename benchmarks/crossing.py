@@ -21,8 +21,7 @@ from typing import Any
 
 import matplotlib as mpl
 from common import ROOT, add_json, figure, gain, picture, table, write_result
-from comparison import LEVEL, over_bases
-from scipy.stats import t as student
+from comparison import over_bases, student_t
 
 from recipe.artifacts import atomic_path, fingerprint, read_jsonl, to_json
 from recipe.progress import SILENT
@@ -82,13 +81,13 @@ def with_earlier(earlier: Mapping[str, Any] | None, bases: int, values: Sequence
     """
     if earlier is None:
         return over_bases(values)
-    error = (earlier["high"] - earlier["low"]) / 2 / float(student.ppf(1 - LEVEL / 2, bases - 1))
+    error = (earlier["high"] - earlier["low"]) / 2 / student_t(bases)
     count = bases + len(values)
     mean = (bases * earlier["mean"] + sum(values)) / count
     # Deviations from the common mean: those within the earlier bases, of their mean, and of each new base.
     squares = bases * (bases - 1) * error**2 + bases * (earlier["mean"] - mean) ** 2
     squares += sum((value - mean) ** 2 for value in values)
-    half = float(student.ppf(1 - LEVEL / 2, count - 1)) * sqrt(squares / (count - 1) / count)
+    half = student_t(count) * sqrt(squares / (count - 1) / count)
     return Interval(mean, mean - half, mean + half)
 
 

@@ -236,15 +236,11 @@ def _no_options() -> None:
 def described_command(entry: EntryPoint) -> TyperCommand | None:
     """A command that has only the help of the one at `entry`; None where the text of its module does not tell it.
 
-    The list of a group is shown in this way because some modules take a second to import. The statement that defines
-    the function or the group is parsed alone, which is quicker than the whole module by ten times.
+    The list of a group is shown in this way because some modules take a second to import.
     """
-    name = re.escape(entry.attr)
     try:
         loader: Any = getattr(find_spec(entry.module), "loader", None)
-        source = loader.get_source(entry.module) or ""
-        statement = re.search(rf"^(?:(?:def|class) {name}\(|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
-        parsed = ast.parse(statement[0] if statement else "pass").body[0]
+        parsed = definition(loader.get_source(entry.module) or "", entry.attr)
     except Exception:  # noqa: BLE001 - no module, none in Python, or none that can be read: who loads it says why
         return None
     if isinstance(parsed, ast.FunctionDef | ast.ClassDef):
@@ -253,6 +249,16 @@ def described_command(entry: EntryPoint) -> TyperCommand | None:
         words = getattr(getattr(parsed, "value", None), "keywords", ())
         text = next((getattr(word.value, "value", None) for word in words if word.arg == "help"), None)
     return TyperCommand(name=entry.name, help=text) if isinstance(text, str) else None
+
+
+def definition(source: str, name: str) -> ast.stmt | None:
+    """The statement of a module's text that defines a function, a class or a value at its top; None where none does.
+
+    It is parsed alone, which is quicker than the whole module by ten times.
+    """
+    name = re.escape(name)
+    statement = re.search(rf"^(?:(?:def|class) {name}\b|{name} = ).*\n(?:[ \t)\]}}].*\n|\n)*", source, re.MULTILINE)
+    return ast.parse(statement[0]).body[0] if statement else None
 
 
 class SafeConsole(Console):

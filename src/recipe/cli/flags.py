@@ -7,7 +7,6 @@ the commands keep Typer's other options, panels, usage errors and tests.
 import ast
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import typer
 from pydantic import create_model
 from pydantic.fields import FieldInfo
 
+from recipe.cli.console import definition
 from recipe.config import Settings, changed_values, parse_config, read_config
 
 Command = Callable[..., Any]
@@ -162,16 +162,14 @@ def documented_fields(kind: type[Settings]) -> dict[str, str]:
     """The documentation below each field of a class and of its bases.
 
     Help and the reference alone read it. Pydantic's `use_attribute_docstrings` would read it for every class that is
-    imported, and parse the whole module for each: 0.3 s of every command. Here the statement of the class is parsed.
+    imported, and parse the whole module for each: 0.3 s of every command.
     """
     documented: dict[str, str] = {}
     # Bases first, so that the text of a class stands in place of an inherited one.
     for base in reversed(kind.__mro__):
         if not issubclass(base, Settings):
             continue
-        source = inspect.getsource(sys.modules[base.__module__])
-        statement = re.search(rf"^class {base.__name__}\b.*\n(?:[ \t].*\n|\n)*", source, re.MULTILINE)
-        parsed = ast.parse(statement[0] if statement else "class Unknown: ...").body[0]
+        parsed = definition(inspect.getsource(sys.modules[base.__module__]), base.__name__)
         body = parsed.body if isinstance(parsed, ast.ClassDef) else []
         for annotated, below in pairwise(body):
             match annotated, below:

@@ -113,10 +113,11 @@ class RewardConfig(Settings):
         """What the number of a reward means, in a few words."""
         if self.is_function:
             return "as this function of yours says"
-        gate = "; below 0 the gate refuses the plan" if self.gate == "on" else ""
-        control = "a control that reads no corpus"
-        known = {"paper": f"at most 1{gate}", "grounded": "0 is a plan that adds nothing", "r0": control}
-        return (known | {"length": control}).get(self.verifier, f"as {self.verifier} says")
+        if self.verifier == "paper":
+            return "at most 1" + ("; below 0 the gate refuses the plan" if self.gate == "on" else "")
+        if self.verifier == "grounded":
+            return "0 is a plan that adds nothing"
+        return "a control that reads no corpus" if self.verifier in ("r0", "length") else f"as {self.verifier} says"
 
     @property
     def aligns(self) -> bool:
