@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import importlib.util
+import pkgutil
 import subprocess
 import sys
 import tomllib
@@ -258,6 +259,20 @@ def bound_names(tree: ast.AST) -> dict[str, int]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound[node.name] = node.lineno
     return bound
+
+
+def test_what_tests_replace_exists() -> None:
+    """A renamed function is noticed here, and not first by a thorough test that replaces it."""
+    replaced = {
+        call.args[0].value
+        for file in (ROOT / "tests").rglob("*.py")
+        for call in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".setattr")
+        if isinstance(call.args[0], ast.Constant)
+    }
+    assert len(replaced) > 10
+    for name in replaced:
+        pkgutil.resolve_name(name)
 
 
 def test_names_are_nouns_of_what_they_hold() -> None:

@@ -174,10 +174,10 @@ def test_a_model_writes_samples_that_are_kept_beside_the_audit(
             return [[Answer("1. wait\n2. stir\n1. wait")] * count for _ in chats]
 
     @contextmanager
-    def opened(*_: object) -> Iterator[Writer]:
+    def open_for_command(*_: object) -> Iterator[Writer]:
         yield Writer()
 
-    monkeypatch.setattr("recipe.cli.audit.opened", opened)
+    monkeypatch.setattr("recipe.cli.audit.open_for_command", open_for_command)
     folder = tmp_path / "mine"
     asked = ("--corpus", corpus_folder, "--procedures", tasks, "--limit", 5, "--verifier", "paper", "--skip-attack")
     shown = recipe(*asked, "--sample-model", "org/lm", "--samples-per-prompt", 2, "--seed", 5, "--output", folder)
