@@ -25,10 +25,10 @@ from recipe.errors import HALVES, InputError, printable
 JsonObject = dict[str, Any]
 CARD = "card.json"
 """In the folder of a model or checkpoint: from what it was made."""
+# Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory.
 _MOST_LINE_BYTES = 1 << 25
-"""Bytes of a line of JSON at most: hostile JSON takes twenty times its length in memory."""
+# Characters of a field's place that an error names.
 _NAMED = 200
-"""Characters of a field's place that an error names."""
 ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """How JSON writes a half of a character, also where its other half follows."""
 
@@ -75,14 +75,14 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
         sync_names(target.parent)
 
 
+# Modes of a temporary file, and of one that `open` makes, before the umask.
 _PRIVATE, _PUBLIC = 0o600, 0o666
-"""Modes of a temporary file, and of one that `open` makes, before the umask."""
 # It can be read by setting it alone; here, before there are threads that write files meanwhile.
 _UMASK = os.umask(0)
 os.umask(_UMASK)
 _counter = itertools.count()
+# Partial outputs of this process that are being written.
 _live: set[Path] = set()
-"""Partial outputs of this process that are being written."""
 
 
 @contextmanager

@@ -24,10 +24,10 @@ from urllib.parse import unquote, urlsplit
 
 _PROJECT = "recipe-planner"
 _NAMED = 5
+# Characters of a text that an error quotes.
 _SHOWN = 160
-"""Characters of a text that an error quotes."""
+# Characters of a sentence on a terminal; a path of 4,096 characters, or a text that an error quotes, may be longer.
 _LONGEST_SENTENCE = 2000
-"""Characters of a sentence on a terminal; a path of 4,096 characters, or a text that an error quotes, may be longer."""
 COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, bidi marks, and characters that cannot be written to a terminal."""
 HALVES = re.compile("[\ud800-\udfff]")

@@ -19,8 +19,8 @@ from recipe.artifacts import JsonObject
 from recipe.errors import ComputeError, InputError, RecipeError
 
 _LOG = logging.getLogger(__name__)
+# Seconds to reach a server.
 _CONNECT = 10.0
-"""Seconds to reach a server."""
 # Of its own, so that waiting leaves the draws of a training run alone; unseeded, so that clients do not wait alike.
 _JITTER = random.Random()
 

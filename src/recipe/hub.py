@@ -19,18 +19,18 @@ from recipe.artifacts import CARD, JsonObject, file_sha256, read_json
 from recipe.errors import InputError, RecipeError, first_line
 
 README = "README.md"
+# The mark of a whole checkpoint, and what tells adapters from a model that stands alone.
 _COMPLETE, _ADAPTER = "complete.json", "adapter_config.json"
-"""The mark of a whole checkpoint, and what tells adapters from a model that stands alone."""
+# Names of files that a model is loaded from; the state of an optimiser, logs and completions are none of them.
 _MODEL = re.compile(
     r"README\.md|card\.json|.*\.safetensors(\.index\.json)?|(adapter|generation|tokenizer|(video_)?(pre)?processor)?_?"
     r"config\.json|(tokenizer|vocab|added_tokens|special_tokens_map)\.json|merges\.txt|chat_template\.jinja|.*\.model"
 )
-"""Names of files that a model is loaded from; the state of an optimiser, logs and completions are none of them."""
 _TARGET = re.compile(r"hf://(datasets/)?([\w.-]+/[\w.-]+)(?:@(\S+))?/?")
 _SECRET = re.compile(rb"\b(?:hf_[A-Za-z0-9]{30,}|sk-[A-Za-z0-9_-]{32,}|gh[pousr]_[A-Za-z0-9]{36,}|AKIA[0-9A-Z]{16})\b")
 _SECRET_NAME = re.compile("KEY|TOKEN|SECRET|PASSWORD")
+# Characters of a variable's value that is looked for; shorter ones are words.
 _SHORTEST_SECRET = 16
-"""Characters of a variable's value that is looked for; shorter ones are words."""
 
 
 class Publication(NamedTuple):

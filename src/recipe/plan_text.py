@@ -17,8 +17,8 @@ from recipe.types import Malformed, Plan
 
 _FENCE = re.compile(r"^[ \t]*(?:```|~~~)[ \t]*([\w+-]*)[ \t]*$", re.MULTILINE)
 _DATA = re.compile(r"(?:```|~~~)[ \t]*(?:jsonc?|json5|ya?ml|xml|html)[ \t]*\n(.*?)(?:```|~~~|\Z)", re.I | re.S)
+# Languages of fences that may hold lines of steps.
 _LISTING = {"", "text", "txt", "plaintext", "plain", "markdown", "md", "latex", "tex", "list", "plan", "steps"}
-"""Languages of fences that may hold lines of steps."""
 _UNSEEN = re.compile("[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
 _BRACE = re.compile(
     r"(?:(?:\$+|\\[\[(])\s*)?\\(?:boxed|fbox|framebox|text\w*|emph|underline)\s*(\{)|[{}](?:\s*(?:\$+|\\[\])]))?"
@@ -27,19 +27,19 @@ _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{[^{}\n]*\}(?:\[[^\]\n]*\])?")
 _ESCAPED_LINE = re.compile(r"\\n(?=\s*(?:[(\[*]*\d{1,2}\W|[-*•]\s|step))", re.IGNORECASE)
 _TAG = re.compile(r"<(?:ol|ul|li|steps?\d*|item|plan|action|tr|td|p|br|div|h[1-6])\b[^<>]*>", re.IGNORECASE)
 _ITEM = re.compile(r"li|step\d*|item|action|task|instruction|substep")
+# Tags of HTML that end no line.
 _WITHIN = frozenset({"td", "th", "b", "i", "em", "strong", "a", "span", "code", "u", "mark", "small", "sub", "sup"})
-"""Tags of HTML that end no line."""
 _JSON = re.compile(r"[{\[]\s*[\"'{\[]")
 _WHOLE_JSON = re.compile(r"\s*(?=\{\s*(?:[\"'{}]|[\w ]+:|$)|\[\s*(?:[\"'{\[\]]|$))")
+# An item of YAML with named fields.
 _MAPPING = re.compile(
     r"^\s*-\s+[\"']?(?:step|number|id|no|action|text|description|instruction|title|name|task)[\"']?:\s", re.I | re.M
 )
-"""An item of YAML with named fields."""
+# Beginnings of JSON that are tried.
 _TRIES = 20
-"""Beginnings of JSON that are tried."""
 _PLANS = {"steps", "plan", "remainingsteps", "nextsteps", "continuation", "actions", "instructions", "substeps"}
+# Fields that hold a plan, and those that hold a step; the columns of a table that do, the first that fits.
 _STEPS = ("step", "text", "description", "action", "instruction", "task", "content", "title", "name", "label", "what")
-"""Fields that hold a plan, and those that hold a step; the columns of a table that do, the first that fits."""
 _STARTS = ("start", "starttime", "from", "begin", "time", "timestamp")
 _ENDS = ("end", "endtime", "to", "until")
 

@@ -25,19 +25,19 @@ from recipe.text import SYSTEM_PROMPT, format_plan
 from recipe.types import Example, Frames
 
 _TICKS = re.compile("`+")
+# Controls, marks of direction, invisible letters, halves of characters, which cannot be sent; not the joiners, which
+# some languages write with.
 _HIDING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-"""Controls, marks of direction, invisible letters, halves of characters, which cannot be sent; not the joiners, which
-some languages write with."""
+# Joiners, accents and what chooses a shape: between two backticks a reader may not see them.
 _IGNORED = re.compile("[\u00ad\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]")
-"""Joiners, accents and what chooses a shape: between two backticks a reader may not see them."""
+# What looks like a backtick and is none by Unicode's forms.
 _TICK_LIKE = str.maketrans(dict.fromkeys("\u02cb\u2035", "`"))
-"""What looks like a backtick and is none by Unicode's forms."""
+# Characters of an answer that are searched for JSON.
 _SEARCHED = 100_000
-"""Characters of an answer that are searched for JSON."""
+# Opening braces that are tried.
 _TRIES = 100
-"""Opening braces that are tried."""
 
 
 @cache

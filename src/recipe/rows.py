@@ -24,10 +24,11 @@ from recipe.errors import InputError, RecipeError
 Row = TypeVar("Row")
 Unknown = Literal["forbid", "ignore"]
 """What happens to a field that the dataclass lacks."""
+# Characters of a text that an error quotes.
 _SHOWN = 60
-"""Characters of a text that an error quotes."""
 _BRIEF = reprlib.Repr()
 _BRIEF.maxstring = _BRIEF.maxother = _SHOWN
+# Problem and remedy by pydantic's type of an error; the braces are its context.
 _WORDS: Mapping[str, tuple[str, str]] = {
     "missing": ("the field is missing", "add it"),
     "string_type": ("{input} is no text", "give a text"),
@@ -49,7 +50,6 @@ _WORDS: Mapping[str, tuple[str, str]] = {
     "too_short": ("the list has too few items", "give at least {min_length}"),
     "too_long": ("the list has too many items", "give at most {max_length}"),
 }
-"""Problem and remedy by pydantic's type of an error; the braces are its context."""
 _SAME = {
     "int_from_float": "int_type",
     "missing_argument": "missing",

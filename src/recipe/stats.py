@@ -53,27 +53,27 @@ FLIPS = 10_000
 """Drawn flips where not all are enumerated."""
 ENUMERATED = 14
 """Videos with a difference up to which all flips are enumerated."""
+# Draws multiplied at once, which bounds the memory that thousands of videos take.
 _DRAWS_AT_ONCE = 1000
-"""Draws multiplied at once, which bounds the memory that thousands of videos take."""
+# Draws ranked at once.
 _RANKED = 200
-"""Draws ranked at once."""
+# Flips that differ by less than this share of the largest possible difference are ties.
 _ROUNDING = 1e-9
-"""Flips that differ by less than this share of the largest possible difference are ties."""
+# Values nearer to 0 count as 0.
 _SMALLEST = 1e-60
-"""Values nearer to 0 count as 0."""
+# Share of resamples without variation up to which they are left out; with more there is no interval.
 _UNDEFINED = 0.01
-"""Share of resamples without variation up to which they are left out; with more there is no interval."""
+# Clusters from which the bootstrap alone bounds a statistic.
 _BOOTSTRAPPED = 10
-"""Clusters from which the bootstrap alone bounds a statistic."""
+# Third moments over variances by which Johnson's t interval reaches further on the side of the longer tail.
 # Johnson adds m3 / (6 n s^2) + m3 / (3 s^4) (x - mu)^2 to the mean; at an end of the interval (x - mu)^2 = z^2 s^2 / n.
 _LEAN = (1 + 2 * NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2) / 6
-"""Third moments over variances by which Johnson's t interval reaches further on the side of the longer tail."""
+# Clusters from which a dataset's skewness is estimated.
 _LEANING = 6
-"""Clusters from which a dataset's skewness is estimated."""
+# Clusters that are all on one side of 0 once in 32 times by chance, which is below 5%.
 _SAME_SIGN = 6
-"""Clusters that are all on one side of 0 once in 32 times by chance, which is below 5%."""
+# Clusters of a dataset that must differ from its most frequent value; twice as many do for several datasets.
 _DIFFERING = 4
-"""Clusters of a dataset that must differ from its most frequent value; twice as many do for several datasets."""
 
 Reason = Literal["", "one cluster", "few clusters", "all equal", "few differ"]
 """Why there is no interval: a dataset has one cluster; there are fewer than ten for a bootstrap; all clusters have one

@@ -31,11 +31,11 @@ TIMES = (
 """Patterns of a start, or a start and an end, as a clock shows them or in seconds."""
 _LEADING_TIMES = [re.compile(rf"\s*(?:from\s+)?{time}\s*[-–—:.,|]*\s*", re.IGNORECASE) for time in TIMES]
 
+# The word for a step in languages that people plan in.
 _STEP = (
     "(?:step|stage|phase|schritt|(?:é|e\u0301?)tape|paso|passo|etapa|stap|krok|steg|trin|vaihe|lépés|adım|langkah|bước|"
     "шаг|крок|этап|βήμα|שלב|(?:ال)?خطوة|चरण|ステップ|手順|步骤|步驟|단계)"
 )
-"""The word for a step in languages that people plan in."""
 _WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _ROMAN = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x", "xi", "xii", "xiii", "xiv", "xv")
@@ -49,6 +49,7 @@ _COUNTED = (
     rf"|(\d{{1,3}})\s*단계\s*[:.]?|({_HAN})\s*[、.．:：]"
 )
 _CIRCLED = r"(?:([①-⓿❶-➓㈠-㈩㊀-㊉])|([0-9])\ufe0f?\u20e3|(🔟))\s*[.:)]?"
+# What is a mark before a step whatever the other lines say: its kinds, and within each what counts it.
 _MARK = re.compile(
     rf"""
       (?P<label>{_LABEL}) | (?P<named>[^\W\d_]+\s+{_STEP}\s*[:：]) | (?P<counted>{_COUNTED}) | (?P<circled>{_CIRCLED})
@@ -63,8 +64,8 @@ _MARK = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-"""What is a mark before a step whatever the other lines say: its kinds, and within each what counts it."""
 _KINDS = frozenset(_MARK.groupindex.values())
+# What is a mark only where it counts up from line to line.
 _COUNTING = {
     "letter": re.compile(r"[(\[]?([a-z])[.)\]:]\s+", re.IGNORECASE),
     "roman": re.compile(r"[(\[]?([ivx]{1,5})[.)\]:]\s+", re.IGNORECASE),
@@ -73,7 +74,6 @@ _COUNTING = {
     "bare": re.compile(rf"(?:{_STEP}\s*)?(\d{{1,2}})(?:\s+|[,;|*]\s*)(?=\D)", re.IGNORECASE),
     "word": re.compile(r"(?!option|way|plan|variant)([^\d\n]{2,30}?)(\d{1,2})\s*[:：]\s*", re.IGNORECASE),
 }
-"""What is a mark only where it counts up from line to line."""
 _INLINE_NUMBER = re.compile(
     rf"(?:(?<=[\s.;:,，。；：])|^)(?:[(（]?(?:(\d{{1,2}})|([a-h]))[.)、:：）]+(?!\d)|{_LABEL}|{_COUNTED}|{_CIRCLED})",
     re.IGNORECASE,
@@ -82,13 +82,14 @@ _INLINE_BULLET = re.compile(r"\s+(?=[•▪●‣]\s)")
 _ARROW = re.compile(r"\s(?:→|->|=>|⇒|➔|➜)\s")
 _SYMBOLS = re.compile("(?:[\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff][\ufe0f\u200d]?)+\\s+")
 
+# Begins the title of a list that is not the plan.
 _ASIDE = re.compile(
     r"(?:the |your )?(?:ingredients|materials|supplies|tools|equipment|utensils|what you|you(?:['’]ll| will)? need|"
     r"notes?|tips?|warnings?|cautions?|safety|remarks?|alternativ|another|variation|(?:already )?done|completed|"
     r"history)",
     re.IGNORECASE,
 )
-"""Begins the title of a list that is not the plan."""
+# What begins a line that speaks to the reader.
 _COURTESY = re.compile(
     r"(?:sure|(?:goal|task|notes?|tips?)(?=:)|remember|certainly|of course|absolutely|okay|here(?:['’]s| is| are)|"
     r"below|enjoy|bon app|good luck|let me know|hope|happy|sorry|unfortunately|as an ai|thank|feel free|"
@@ -98,7 +99,6 @@ _COURTESY = re.compile(
     r"|(?:none|nothing|n/a|no (?:more|further|remaining) steps?)\W*$",
     re.IGNORECASE,
 )
-"""What begins a line that speaks to the reader."""
 _HEADING = re.compile(r"(#{1,6})\s+|(?=(\*\*|__)(?:(?!\2).)+\2[:：]?\s*$)")
 _SENTENCE_END = re.compile(r"[.!?]\s+(?=[A-Z])")
 _CODE = re.compile(r"[{}|]|</?\w+>|\w\(\)|[=;]\s*$|==|:=|^[\"'].*[\"']\s*:|^\s*(?:import|def|class|return|from)\s")

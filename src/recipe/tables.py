@@ -30,6 +30,7 @@ _SAVE, _UNPACK, _EXPORT = (
     "unpack it and give the file inside",
     "export it as JSON lines or CSV",
 )
+# Name and remedy of forms that are not read, by how their bytes begin; the first that matches counts.
 _REFUSED = {
     rb"PK\x03\x04.*xl/|\xd0\xcf\x11\xe0": ("an Excel workbook", _SAVE),
     rb"PK\x03\x04.*(opendocument|\.iwa)": ("a document of LibreOffice or Numbers", _SAVE),
@@ -44,17 +45,16 @@ _REFUSED = {
     rb"\s*<": ("a web page or XML", _EXPORT),
     rb"(.\0){4}|(\0.){4}": ("UTF-16 without a mark of it", "save it as UTF-8"),
 }
-"""Name and remedy of forms that are not read, by how their bytes begin; the first that matches counts."""
+# Cells without a value, as R, spreadsheets, pandas and databases write them.
 _ABSENT = {"", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "None", "NULL", "null", "\\N"}
-"""Cells without a value, as R, spreadsheets, pandas and databases write them."""
+# The name of a column in which pandas or R number the rows.
 _INDEX = re.compile(r"unnamed: 0[.\d]*|column 1|__index_level_\d+__", re.IGNORECASE)
-"""The name of a column in which pandas or R number the rows."""
+# What stands between several items on one line.
 _JOINED = re.compile(
     r"\S\s*([;；|¦•→]|\\n|<br)\s*\S|\s[-=]?>+\s|(\s(--+|[—–/+·])\s.*){2}|\b1[.):].*\b2[.):]|^array\(", re.IGNORECASE
 )
-"""What stands between several items on one line."""
+# What stands between the steps of a whole procedure on one line, too, which would else have a single step.
 _SENTENCES = re.compile(r"[,/–—]|[.!?]\s+\S|\sthen\s", re.IGNORECASE)
-"""What stands between the steps of a whole procedure on one line, too, which would else have a single step."""
 _BETWEEN = re.compile(r"[\s,]*")
 
 

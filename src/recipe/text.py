@@ -29,19 +29,19 @@ _TAGS = (
     (r"(?i:Here(?: is|'s|’s) my thought process:)", r"(?i:Here(?: is|'s|’s) my response:)"),  # Granite 3.2
 )  # fmt: skip
 _OPENS, _CLOSES = (re.compile("|".join(pair)) for pair in zip(*_TAGS, strict=True))
+# Tokens that are a tag only with the word behind them.
 _TAG_PARTS = frozenset({"<|channel|>", "<|message|>", "<|channel>", "<channel|>"})
-"""Tokens that are a tag only with the word behind them."""
+# Around the answer of models that mark it as they mark their thought.
 _WRAPPER = re.compile(
     r"</?(?:answer|solution|output|response)>|<\|(?:begin|end)_of_solution\|>|<\|(?:START|END)_\w+\|>"
 )
-"""Around the answer of models that mark it as they mark their thought."""
+# Ends a turn, where a decoder leaves special tokens in the text.
 _TURN = re.compile(
     r"<\|(?:im_end|end|return|eot_id|eom_id|endoftext|end_of_text|end_of_turn)\|>|<end_of_turn>|<turn\|>|</s>"
 )
-"""Ends a turn, where a decoder leaves special tokens in the text."""
 
+# The end of a text whose last line is complete.
 _WHOLE = re.compile(r"(?:\n|[.!?…。！？][\"'”’)\]*_`]*)[ \t]*\Z")
-"""The end of a text whose last line is complete."""
 
 
 def is_thought_token(token: str) -> bool:
@@ -157,8 +157,8 @@ def video_messages(goal: str, video: Frames) -> list[dict[str, Any]]:
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": parts}]
 
 
+# Share of common words from which on two lines count as the same.
 _SAME_WORDS = 0.75
-"""Share of common words from which on two lines count as the same."""
 _FUNCTION_WORDS = frozenset(
     {"a", "an", "the", "some", "it", "its", "of", "to", "in", "into", "on", "onto", "at", "with", "and"}
     | {"then", "now", "next", "first", "finally", "please"}

@@ -28,8 +28,8 @@ PATIENCE = 3
 BEST_OF, BEST_OF_LENGTH = 64, 2
 """Composed plans of which the best is taken, and their length at most, in true lengths."""
 _FILLERS = 8
+# Rewordings of the goal that the attack may use, besides the goal itself.
 _REWORDED = 4
-"""Rewordings of the goal that the attack may use, besides the goal itself."""
 
 
 class AttackPlan(NamedTuple):
@@ -62,10 +62,10 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
     """
     vocabularies = [mixed_vocabulary(prompt) for prompt in prompts]
     plans: list[Steps] = [()] * len(prompts)
+    # The best beginning of each plan.
     best: list[Steps] = [()] * len(prompts)
-    """The best beginning of each plan."""
+    # Of the best beginning and of the true continuation; absent until the first round.
     rewards: dict[int, tuple[float, float]] = {}
-    """Of the best beginning and of the true continuation; absent until the first round."""
     running = list(range(len(prompts)))
     while running:
         # No steps and the true continuation first, then the plan with each step.

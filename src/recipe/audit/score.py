@@ -191,8 +191,8 @@ def corpus_coverage(
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
     # The same random narrations for all, so that their chance is the same for a procedure and its mixtures.
     order = np.random.default_rng(seed).permutation(len(corpus))
+    # Centred segments of narrations; kept, because the random narrations are the same for all.
     segments: dict[int, Vectors] = {}
-    """Centred segments of narrations; kept, because the random narrations are the same for all."""
     kappas = []
     with progress.task("Cover procedures", len(sequences)) as advance:
         for query, hits in zip(queries, nearest, strict=True):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from recipe.report.elements import Table
     from recipe.training.preflight import Requirement
 
+# Letters, more than any first sentence has.
 _WHOLE = 1000
-"""Letters, more than any first sentence has."""
 CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
 Changes = Annotated[
     list[str] | None,
@@ -52,9 +52,9 @@ TERMINATED = 143
 """Exit code after SIGTERM, as shells report it."""
 
 
+# Options that hold data, some of which other commands take several times. Of all others the last value counts, so that
+# a script can add its own at the end.
 _ONCE = frozenset({"--continuation", "--examples", "--goal", "--predictions", "--procedures", "--prompts", "--tasks"})
-"""Options that hold data, some of which other commands take several times. Of all others the last value counts, so that
-a script can add its own at the end."""
 
 
 class PlainCommand(TyperCommand):
@@ -281,6 +281,7 @@ err = SafeConsole(stderr=True)
 _FILE_FOR_FOLDER = "a file is where a folder is needed, so choose another path"
 _NO_RIGHT = "choose another path or change its permissions"
 _NO_SPACE = "free some space and run the same command again"
+# Remedies for errors of the operating system.
 _REMEDIES = {
     errno.EEXIST: _FILE_FOR_FOLDER,
     errno.ENOTDIR: _FILE_FOR_FOLDER,
@@ -293,7 +294,6 @@ _REMEDIES = {
     errno.EDQUOT: _NO_SPACE,
     errno.EFBIG: _NO_SPACE,
 }
-"""Remedies for errors of the operating system."""
 
 
 class Bars:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from recipe.corpus.change import CorpusChange
 
 _LOG = logging.getLogger(__name__)
+# Video ids of a kind that `recipe corpus diff` names; --json names all.
 _NAMED = 20
-"""Video ids of a kind that `recipe corpus diff` names; --json names all."""
 
 Given = Annotated[
     list[Path], typer.Argument(help="Files, folders or archives of narrations (docs/data.md); or another corpus.")

@@ -19,10 +19,10 @@ from recipe.reward.scorer import PromptGroup
 if TYPE_CHECKING:
     from recipe.explain.records import Explanation, Links
 
+# Columns of a terminal from which on there are bars.
 _WIDE = 100
-"""Columns of a terminal from which on there are bars."""
+# Characters of the longest bar.
 _BAR = 8
-"""Characters of the longest bar."""
 
 
 @shows

@@ -22,10 +22,10 @@ from recipe.cli.console import definition
 from recipe.config import Settings, changed_values, parse_config, read_config
 
 Command = Callable[..., Any]
+# Letters of all choices of an option that fit on the line of its name.
 _LONG = 60
-"""Letters of all choices of an option that fit on the line of its name."""
+# In place of 0 for a number that must be above it.
 _SMALLEST = 0.001
-"""In place of 0 for a number that must be above it."""
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,10 @@ Server = Annotated[
         help="Address of a running `recipe serve`, which answers at once; or set RECIPE_SERVER.",
     ),
 ]
+# Seconds until a server is given up that does not answer at all, and of one answer.
 _PATIENCE, _TIMEOUT = 5.0, 300.0
-"""Seconds until a server is given up that does not answer at all, and of one answer."""
+# Seconds between two looks at a run.
 _PAUSE = 0.1
-"""Seconds between two looks at a run."""
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from pathlib import Path
 from recipe.config import read_config
 from recipe.errors import ConfigError
 
+# The command of each key that only its files have.
 _COMMANDS = {
     "stage": "recipe train",
     "source": "recipe run",
@@ -13,7 +14,6 @@ _COMMANDS = {
     "frontier": "recipe reproduce --models",
     "cost": "recipe reproduce --scale",
 }
-"""The command of each key that only its files have."""
 
 
 def require_file_of(command: str, path: Path) -> None:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Samples = tuple[list[Example], ActionsOf, Demonstrations]
 
 _SAMPLES = "The samples to plan for"
+# The largest T of the paper.
 _LONGEST_HORIZON = 4
-"""The largest T of the paper."""
 
 CrossTask = Annotated[Path, typer.Option(help="CrossTask's folder, or the folder that holds it as crosstask/.")]
 

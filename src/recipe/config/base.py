@@ -92,8 +92,8 @@ def load_config(path: Path | str, kind: type[Config], changes: Sequence[str] = (
     return parse_config(raw, kind, str(path), changes)
 
 
+# Tables and lists within each other that settings may have; the deepest ones here have four.
 _DEEPEST = 50
-"""Tables and lists within each other that settings may have; the deepest ones here have four."""
 
 
 def read_config(path: Path | str, changes: Sequence[str] = ()) -> dict[str, Any]:

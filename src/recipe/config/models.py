@@ -55,8 +55,8 @@ class SamplingConfig(Seeded, Batched):
         return values
 
 
+# Fields of a request that no setting replaces.
 _OWN = ("model", "messages", "n", "stream")
-"""Fields of a request that no setting replaces."""
 
 
 def _request_fields(value: Any) -> Any:
@@ -159,8 +159,8 @@ class JudgeConfig(ReadingSettings):
 
 
 CriterionName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+# Names of figures that are made of all criteria.
 _OF_ALL = {"accuracy", "total"}
-"""Names of figures that are made of all criteria."""
 _IN_SYSTEM = {"count", "lowest", "highest", "orders", "rules", "criteria"}
 _IN_PROMPT = {"code", "data", "note", "keys", "count", "scope", "lowest", "highest", "flags"}
 

@@ -12,14 +12,15 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch.nn import functional
 
+# Tokens in a block: of steps and of a corpus on a processor, and on a GPU.
 _STEP_TOKENS, _CORPUS_TOKENS, _GPU_TOKENS = 128, 256, 4096
-"""Tokens in a block: of steps and of a corpus on a processor, and on a GPU."""
+# Keys of tokenizer_config.json, and the keys of tokenizer.json that have to say the same.
 _NORMALIZER = {
     "do_lower_case": "lowercase",
     "strip_accents": "strip_accents",
     "tokenize_chinese_chars": "handle_chinese_chars",
 }
-"""Keys of tokenizer_config.json, and the keys of tokenizer.json that have to say the same."""
+# What a layer computes behind its attention, in order.
 _AFTER_ATTENTION = (
     "attention.output.dense",
     "attention.output.LayerNorm",
@@ -27,7 +28,6 @@ _AFTER_ATTENTION = (
     "output.dense",
     "output.LayerNorm",
 )
-"""What a layer computes behind its attention, in order."""
 
 
 class Bert:

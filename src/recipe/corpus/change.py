@@ -89,8 +89,8 @@ REMOVED_PERCENT = 1
 takes about 10 microseconds."""
 SMALL_SHARDS = 16
 """Neighbouring shards that would fit into one and are still left as they are."""
+# Folder inside the corpus where a change prepares its shards.
 _WORK = ".change"
-"""Folder inside the corpus where a change prepares its shards."""
 
 
 class CorpusChange(NamedTuple):
@@ -316,10 +316,10 @@ class _Sorted:
     def __init__(self, corpus: Corpus, narrations: Iterable[Narration]) -> None:
         self._corpus, self._narrations = corpus, narrations
         self.equal = 0
+        # Narrations of the corpus that are replaced.
         self.replaced: list[int] = []
-        """Narrations of the corpus that are replaced."""
+        # Texts of these, each with a narration and the segment there that has it.
         self.texts: dict[str, tuple[int, int]] = {}
-        """Texts of these, each with a narration and the segment there that has it."""
 
     def __iter__(self) -> Iterator[Narration]:
         seen: set[str] = set()

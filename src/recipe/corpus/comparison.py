@@ -8,8 +8,8 @@ from typing import NamedTuple
 from recipe.corpus.store import Corpus
 from recipe.types import Narration
 
+# Narrations compared together: each shard that holds some of them is read once.
 _BATCH = 1024
-"""Narrations compared together: each shard that holds some of them is read once."""
 
 
 class HeldNarration(NamedTuple):

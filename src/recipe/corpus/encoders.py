@@ -20,8 +20,8 @@ from recipe.text import whole_text
 _WORD = re.compile(r"[^\W_]+")
 _NGRAMS = (3, 4)
 _PACKAGES = ("huggingface_hub", "safetensors", "sentence_transformers", "torch", "transformers")
+# Texts summed at once: bounds the memory of the gathered word vectors.
 _TEXTS_AT_ONCE = 1024
-"""Texts summed at once: bounds the memory of the gathered word vectors."""
 
 
 class Encoder(Protocol):

@@ -21,8 +21,8 @@ from recipe.errors import InputError
 from recipe.rows import Stripped
 from recipe.tables import cells_of, opened, read_rows
 
+# Bytes that are read to tell what a file holds; a published corpus can be one line of gigabytes.
 _FIRST_LINE = 1 << 20
-"""Bytes that are read to tell what a file holds; a published corpus can be one line of gigabytes."""
 _BETWEEN = re.compile(r"[\s,;]")
 _WITH_MARKS = ReadingOptions(marks="keep")
 

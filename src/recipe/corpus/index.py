@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Certificate", "Index", "SearchResult"]
 
+# Queries scanned together: the sums of a million narrations with as many take 256 MB.
 _BATCH = 64
-"""Queries scanned together: the sums of a million narrations with as many take 256 MB."""
+# Sums of the integer scan stay below, so that no addition overflows.
 _LARGEST_SUM = 1 << 30
-"""Sums of the integer scan stay below, so that no addition overflows."""
 
 
 class Index:
@@ -45,10 +45,10 @@ class Index:
         self._isa, self._threads, self.held = isa, threads, held
         self._starts = np.cumsum([0, *map(len, shards)])
         self._shifts = np.array([shard.first for shard in shards]) - self._starts[:-1]
+        # d, the length of the vectors.
         self.dimension: int = manifest["encoder"]["dimension"]
-        """d, the length of the vectors."""
+        # Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`).
         self.verified = all(shard.verified for shard in shards)
-        """Whether every file that is searched is known to match its checksum (`recipe.corpus.integrity`)."""
 
     @classmethod
     def open(

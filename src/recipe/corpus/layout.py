@@ -59,8 +59,8 @@ CODES, BOUNDS, OFFSETS = "codes.npy", "bounds.npy", "offsets.npy"
 TABLES = (OFFSETS, NARRATIONS, SEGMENTS)
 """What a shard holds before its texts are encoded."""
 FILES = (EMBEDDINGS, CODES, BOUNDS, *TABLES)
+# Names of shards; those of a build count from 0.
 _NAME = re.compile(r"\d{5,}")
-"""Names of shards; those of a build count from 0."""
 
 _NARRATION_COLUMNS = pa.schema(
     [
@@ -71,8 +71,8 @@ _NARRATION_COLUMNS = pa.schema(
         pa.field("segments", pa.int64(), nullable=False),
     ]
 )
+# A shard without addresses has no column for them.
 _WITH_URL = _NARRATION_COLUMNS.append(pa.field("url", pa.string()))
-"""A shard without addresses has no column for them."""
 _SEGMENT_COLUMNS = pa.schema(
     [
         pa.field("narration", pa.int64(), nullable=False),

@@ -32,8 +32,8 @@ COPIED_CAPTIONS, COPIED_PERCENT = 3, 25
 
 Two uploads of one video are cut into captions at other places, so that far from all of them match.
 """
+# Near-copies that a report quotes.
 _EXAMPLES = 20
-"""Near-copies that a report quotes."""
 _LOG = logging.getLogger(__name__)
 
 

@@ -51,12 +51,12 @@ from recipe.hub import README, licence_fields, reached, without_paths
 from recipe.progress import SILENT, Advance, Progress
 
 SUMS, SENT = "SHA256SUMS", "SHA256SUMS.part"
+# Bytes that are read, hashed and written at once; stores of objects take at most 10,000 parts a file.
 _BYTES_AT_ONCE = 16 << 20
-"""Bytes that are read, hashed and written at once; stores of objects take at most 10,000 parts a file."""
+# Bytes of the files whose size no manifest names.
 _LARGEST_TEXT = 1 << 28
-"""Bytes of the files whose size no manifest names."""
+# Files under way at once: stores answer one request slowly and many at once fast.
 _PARALLEL = 4
-"""Files under way at once: stores answer one request slowly and many at once fast."""
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 _HUB = re.compile(r"hf://datasets/([\w.-]+/[\w.-]+)(?:@(\S+))?/?")
 _CITATION = """@article{seminara2026recipe,

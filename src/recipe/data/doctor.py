@@ -23,8 +23,8 @@ HasVideo = Callable[[Procedure], bool]
 """Whether an annotated video has a video file; raises InputError where that cannot be decided."""
 
 
+# Larger files, in bytes, are not read to find their publisher.
 _LARGEST = 1 << 28
-"""Larger files, in bytes, are not read to find their publisher."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,12 @@ RECIPES = ("coffee", "oatmeal", "pinwheels", "quesadilla", "tea")
 _LISTS = {"training": "train", "validation": "val", "test": "test"}
 _REMEDY = "use the files that the authors of github.com/robert80203/EgoPER_official send"
 _BACKGROUND = 0
+# Action types by number as google/howtodiv reads them, for files without `actiontype2idx`.
 _KINDS = {0: "normal", 1: "slip", 2: "correction", 3: "addition", 4: "modification"}
-"""Action types by number as google/howtodiv reads them, for files without `actiontype2idx`."""
 _STEPS = ("normal", "slip", "modification")
 _NO_STEPS = ("correction", "addition")
+# Names that google/howtodiv puts right: the published one belongs to an error.
 _CORRECTED = {("quesadilla", 6): "Fold tortilla in half"}
-"""Names that google/howtodiv puts right: the published one belongs to an error."""
 
 
 class _Labels(Published):

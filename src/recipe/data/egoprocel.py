@@ -50,8 +50,8 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
     layout.
     """
     root = folder / "annotations"
+    # By video id.
     files: dict[str, Path] = {}
-    """By video id."""
     for collection in COLLECTIONS:
         for path in (root / collection).rglob("*.csv"):
             if collection != "CMU-MMAC" or _ON_THE_HEAD in path.name:

@@ -49,6 +49,7 @@ SAMPLES = 10
 """Rewordings that a report shows with their labels."""
 _WORD = re.compile(r"[^\W_]+")
 _GOAL = re.compile(r"^[\s*_#>-]*goal[\s*_]*:[\s*_]*(?P<goal>\S.*?)[\s*_]*$", re.IGNORECASE | re.MULTILINE)
+# Without "off", "out" and "without": they turn a claim round.
 _FUNCTION_WORDS = (
     "a about above across after against all along also an and any are around as at away back be been before being "
     "below beneath between both but by down during each every for from has have if in inside into is it its just "
@@ -56,7 +57,6 @@ _FUNCTION_WORDS = (
     "this those through throughout to together toward towards under until up upon use used using was were when "
     "where which while whole will with within you your yourself"
 )
-"""Without "off", "out" and "without": they turn a claim round."""
 _NO_CONTENT = frozenset(_FUNCTION_WORDS.split())
 _ENDINGS = ("ing", "ed", "es", "s", "e")
 Ask = Callable[[Sequence[list[dict[str, str]]], int], Sequence[str | None]]

@@ -151,8 +151,8 @@ def mix_supervision(
         raise InputError(f"{percent:g}% of the examples are to be weak; give a number from 0 to 100.")
     examples = list(examples)
     known = {(trace.source, trace.video_id): trace for trace in traces if len(trace.steps) > 1}
+    # The cut of its trace for each training example for which the trace has one.
     own_cuts: dict[str, int] = {}
-    """The cut of its trace for each training example for which the trace has one."""
     videos: dict[tuple[str, str], dict[int, str]] = {}
     for example in examples:
         if cuts != "annotated" and example.split == "train":

@@ -25,13 +25,14 @@ from recipe.memory import at_most, available
 
 LARGEST = 1 << 26
 """Bytes of one unzipped entry at most: 100,000 captions take about 10 million."""
+# Bytes of one entry as JSON at most.
 _MOST_ENTRY_BYTES = 1 << 24
-"""Bytes of one entry as JSON at most."""
+# Bytes of memory that a byte of a pickle of captions takes at most, and what the process takes itself.
 _MEMORY_PER_BYTE, _PROCESS_BYTES = 20, 1 << 28
-"""Bytes of memory that a byte of a pickle of captions takes at most, and what the process takes itself."""
 START_SECONDS, _RATE = 4.0, 2e6
 """Processor time: what starting takes at most, and the fewest bytes a second, a tenth of what was measured."""
 
+# What the unpickler raises for bytes that are no pickle; its documentation lists them as examples.
 _BROKEN = (
     pickle.UnpicklingError,
     EOFError,
@@ -42,7 +43,6 @@ _BROKEN = (
     ArithmeticError,
     RecursionError,
 )
-"""What the unpickler raises for bytes that are no pickle; its documentation lists them as examples."""
 _AGAIN = "fetch it again from its publisher; nothing of it was executed"
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 # 64 bits in base 64.
 LENGTH = 11
 """Characters of a YouTube id."""
+# Fewest characters of an id that does not stand in one of a million YouTube ids by chance.
 _CHANCE = 6
-"""Fewest characters of an id that does not stand in one of a million YouTube ids by chance."""
 _ID = rf"[A-Za-z0-9_-]{{{LENGTH}}}"
 YOUTUBE = re.compile(_ID)
 _WORD = r"(?:[A-Z]?[a-z]*|[A-Z]*|[0-9]*)"
@@ -25,6 +25,7 @@ _ALONE = re.compile(rf"(?<![A-Za-z0-9_-]){_ID}(?![A-Za-z0-9_-])")
 _ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(?![A-Za-z0-9_-])")
 LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
 """The form of a language tag."""
+# The first parts of language tags: ISO 639-1, and of the codes of three letters those that subtitles carry.
 _LANGUAGES = frozenset(
     re.findall(
         r"\w+",
@@ -38,7 +39,6 @@ _LANGUAGES = frozenset(
     rus slk slo slv spa srp swa swe tam tel tgl tha tur ukr und urd vie yue zho zxx ceb""",
     )
 )
-"""The first parts of language tags: ISO 639-1, and of the codes of three letters those that subtitles carry."""
 _SUBTAG = re.compile(r"[A-Za-z]{2}|[A-Z][a-z]{3}|\d{3}|orig|auto|asr|hans|hant|latn|cyrl|valencia|tarask", re.ASCII)
 _DESCRIBED = frozenset({"sdh", "cc", "hi"})
 _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})

@@ -31,8 +31,8 @@ Array = NDArray[np.float64]
 P_DIGITS, P_LEAST = 3, 0.001
 """Digits of a p-value, and the smallest that is shown."""
 
+# What a missing verdict counts as on either side: the worst (0) or the best (1).
 _BOUNDS: dict[str, tuple[Literal[0, 1], Literal[0, 1]]] = {"lowest": (0, 1), "missing_as_0": (0, 0), "highest": (1, 0)}
-"""What a missing verdict counts as on either side: the worst (0) or the best (1)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ except ModuleNotFoundError as error:
 
 MeasureName = Literal["match", "validity"]
 _MESSAGES: dict[str, Any] = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
+# Our words for why an answer ended, by Inspect's.
 _FINISH = {"max_tokens": "length", "model_length": "length", "content_filter": "content_filter"}
-"""Our words for why an answer ended, by Inspect's."""
 
 
 @task  # type: ignore[untyped-decorator]

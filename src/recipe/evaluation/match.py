@@ -71,8 +71,8 @@ class MatchMeasure(Measure):
         scale = {"chance": self.matcher.scale.chance, "same": self.matcher.scale.same, "floor": self.matcher.floor}
         self.settings = {"encoder": encoder} | {name: f"{value:.3f}" for name, value in scale.items()}
         self._annotated, self._seed = annotated, seed
+        # Control to the plan of each example, by its id, besides the controls made here.
         self.more_controls: dict[str, dict[str, Prediction]] = {}
-        """Control to the plan of each example, by its id, besides the controls made here."""
 
     @classmethod
     def open(cls, settings: Any, embed: Callable[[], Embed], model: Any = None) -> "MatchMeasure":

@@ -46,10 +46,10 @@ Array = NDArray[np.float64]
 PERCENTILE = 95
 FLOOR = 2 / 3
 """Least likeness of a line to the step that it is taken for; with MiniLM a cosine of 0.574."""
+# Of a cosine: it varies by a ten-thousandth with the other texts of a batch, which must not change a score.
 _DECIMALS = 3
-"""Of a cosine: it varies by a ten-thousandth with the other texts of a batch, which must not change a score."""
+# The cost of steps that are out of place, which decides between pairings of equal likeness.
 _IN_PLACE = 1e-4
-"""The cost of steps that are out of place, which decides between pairings of equal likeness."""
 
 
 class NearestStep:

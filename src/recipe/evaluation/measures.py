@@ -80,8 +80,8 @@ class Measure:
     """Whether a system that is any good scores more than each control."""
 
     def __init__(self) -> None:
+        # JSON values in which two evaluations must agree for a comparison.
         self.identity: dict[str, Any] = {}
-        """JSON values in which two evaluations must agree for a comparison."""
         self.settings: dict[str, str] = {}
 
     @classmethod

@@ -15,12 +15,12 @@ from recipe.types import Example
 
 PlanMeasure = Callable[[Sequence[Example], Sequence[Sequence[str]]], list[float | None]]
 """Of examples and a plan of each, the plans' values; None for a plan that cannot be measured."""
+# By name: the measure, its metric, and the highest value of that.
 _METRICS = {
     "validity": ("validity", "score", 1.0),
     "matched_f1": ("match", "matched_f1", 1.0),
     "proxy": ("proxy", "accuracy", 100.0),
 }
-"""By name: the measure, its metric, and the highest value of that."""
 
 
 def plan_measure(settings: ValidationSettings) -> PlanMeasure | None:

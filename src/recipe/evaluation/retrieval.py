@@ -41,18 +41,18 @@ ALIKE = 0.75
 """Cosine from which on two wordings are one step."""
 SAID = 0.6
 """Cosine from which on a line of a narration may be a step of the history."""
+# Narrations of each ranking, at least.
 _CANDIDATES = 100
-"""Narrations of each ranking, at least."""
+# Narrations among which one with lines left is looked for.
 _COPIED_FROM = 24
-"""Narrations among which one with lines left is looked for."""
+# Fewest examples that settings are chosen on, and most.
 _CHOSEN_ON = 10, 200
-"""Fewest examples that settings are chosen on, and most."""
+# Of a cosine: what lies beyond differs with the texts of a batch and with the precision of stored vectors.
 _DECIMALS = 3
-"""Of a cosine: what lies beyond differs with the texts of a batch and with the precision of stored vectors."""
 
 
+# Of a list of steps: lines at most, and words of a line on average at most.
 _LIST_LINES, _LIST_WORDS = 20, 12
-"""Of a list of steps: lines at most, and words of a line on average at most."""
 
 
 def is_step_list(narration: Narration) -> bool:

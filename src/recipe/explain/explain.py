@@ -33,14 +33,15 @@ from recipe.types import Plan, PooledAlignment, Segment
 if TYPE_CHECKING:
     from recipe.reward.embeddings import NarrationIndex
 
+# Contributions below it read 0.000 and are reported as none.
 _SMALL = 0.0005
-"""Contributions below it read 0.000 and are reported as none."""
 
 _PAPER = {
     "A(h)": "how well the history alone aligns",
     "A(h + c)": "how well history and plan align",
     "rho": "the plan's progress over the history alone",
 }
+# Parts of the two rewards, in words.
 _GROUNDED = {
     "A(h)": "how well the pool matches the history, step by step",
     "A(h + c)": "how well the pool matches history and plan, step by step",
@@ -53,14 +54,14 @@ _GROUNDED = {
     "goal_relevance": "the part of relevance that likeness to the goal gives",
     "net": "what the net that was trained on the corpus adds",
 }
-"""Parts of the two rewards, in words."""
+# Features of a net that the summary names.
 _NAMED_FEATURES = 3
-"""Features of a net that the summary names."""
+# What a control rewards.
 _CONTROLS = {
     "r0": "likeness of the plan's steps to goal and history",
     "length": "the number of steps",
 }
-"""What a control rewards."""
+# Terms of a grounded reward, in words.
 _SOURCES = {
     "corpus": "narrations",
     "goal": "likeness to the goal",
@@ -70,7 +71,6 @@ _SOURCES = {
     "frames": "the frames of the history",
     "net": "the net that was trained on the corpus",
 }
-"""Terms of a grounded reward, in words."""
 
 OTHERS = 8
 """Plans of each kind that `recipe reward explain` scores besides the explained one."""
@@ -79,11 +79,12 @@ CLOSE = 0.2
 the same text."""
 
 
+# Segments on either side that a quote takes in.
 _JOINED = 2
-"""Segments on either side that a quote takes in."""
+# Seconds without speech that end a sentence.
 _PAUSE = 1.0
-"""Seconds without speech that end a sentence."""
 _ENDS = ".!?…:。！？"
+# Words of English that end no sentence.
 _OPEN = {
     "a", "an", "the", "my", "your", "our", "their", "its", "this", "these", "every", "and", "or", "but", "nor",
     "because", "if", "when", "while", "until", "as", "than", "that", "which", "who", "to", "of", "with", "into",
@@ -91,7 +92,6 @@ _OPEN = {
     "they're", "it's", "is", "are", "was", "were", "be", "will", "would", "can", "could", "should", "must",
     "gonna", "wanna", "i'll", "you'll", "we'll", "they'll", "i've", "you've", "we've", "very", "some",
 }  # fmt: skip
-"""Words of English that end no sentence."""
 
 
 class RewardTerm(NamedTuple):

@@ -15,12 +15,12 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*|[.,;:!?]")
+# Words behind a verb in which its particle is looked for.
 _BEHIND = 5
-"""Words behind a verb in which its particle is looked for."""
+# Words behind a verb in which the thing is named.
 _THING = 7
-"""Words behind a verb in which the thing is named."""
+# Words before a verb in which a negation turns it round.
 _NEGATED = 3
-"""Words before a verb in which a negation turns it round."""
 
 
 class _Form(NamedTuple):

@@ -31,12 +31,12 @@ STEP, TEXT, LINE = 52.0, 54.0, 21.0
 AXIS, WIDTH = 70.0, 7.0
 """Left edge and width of the time axis, in percent of the column."""
 _LOWEST, _THINNEST = 440.0, 3.0
+# Seconds between two ticks of the axis.
 _TICKS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200)
-"""Seconds between two ticks of the axis."""
+# Numbers of a self-trained net that the page names, of 49.
 _FEATURES = 12
-"""Numbers of a self-trained net that the page names, of 49."""
+# Segments named for each step, of all that narrations about the task have for it.
 _GROUNDS = 3
-"""Segments named for each step, of all that narrations about the task have for it."""
 
 
 def write_page(explanation: Explanation, target: Path | str, links: Links, narrations: int) -> None:

@@ -17,13 +17,13 @@ from recipe.types import Narration, Reward, Segment
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
 
 _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
+# Sources whose videos are on YouTube.
 _ON_YOUTUBE = {
     "coin", "crosstask", "how2", "howto100m", "howtocaption", "htm-aa", "htm-align", "niv", "sentencified-htm",
     "whisperx", "youcook", "youcook2", "youtube", "yt",
 }  # fmt: skip
-"""Sources whose videos are on YouTube."""
+# The part of a template that says when; left out where there is no time.
 _TIMED = re.compile(r"[?&#][^?&#]*\{start\}[^&#]*")
-"""The part of a template that says when; left out where there is no time."""
 
 
 class Links:

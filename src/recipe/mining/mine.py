@@ -53,10 +53,10 @@ DROPPED = {
     "duplicate": "examples with the history and the continuation of an earlier one",
 }
 """Why an example of the input or a narration gave nothing, or a mined example was left out."""
+# Examples or narrations mined in one call, and kept together where the work can resume.
 _AT_ONCE = 256
-"""Examples or narrations mined in one call, and kept together where the work can resume."""
+# Of the procedure: kept work of another one is not used.
 _VERSION = 2
-"""Of the procedure: kept work of another one is not used."""
 _SETTINGS = MiningConfig()
 
 

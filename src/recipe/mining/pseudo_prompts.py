@@ -30,26 +30,26 @@ CorpusKind = Literal["lists", "speech"]
 KINDS: tuple[CorpusKind, ...] = get_args(CorpusKind)
 SOURCE = "pseudo"
 
+# Narrations of one goal that become pseudo-prompts, at most.
 _A_GOAL = 2
-"""Narrations of one goal that become pseudo-prompts, at most."""
+# Narrations that are looked at for each pseudo-prompt that is wanted, at most.
 _LOOKED_AT = 40
-"""Narrations that are looked at for each pseudo-prompt that is wanted, at most."""
+# Narrations that say of which kind a corpus is; the likeness to steps of lists' segments, and their length at most.
 _SAMPLED, _LIST_LIKE, _LIST_LENGTH = 200, 0.5, 20
-"""Narrations that say of which kind a corpus is; the likeness to steps of lists' segments, and their length at most."""
 _SPOKEN_STEPS = (6, 10)
+# Words of a segment of speech that may be a step.
 _SPOKEN_WORDS = (3, 16)
-"""Words of a segment of speech that may be a step."""
+# Narrations near a narration and random ones that its segments are compared with; segments that find the near ones.
 _NEAR, _FAR, _QUERIES = 30, 120, 12
-"""Narrations near a narration and random ones that its segments are compared with; segments that find the near ones."""
+# How much random narrations count, and what is left of a segment's support at least where it is a step.
 _FAR_WEIGHT, _CONFIRMED = 2.0, 0.01
-"""How much random narrations count, and what is left of a segment's support at least where it is a step."""
+# Cosine from which on two segments are one step.
 _ALIKE = 0.7
-"""Cosine from which on two segments are one step."""
+# First segments of a narration that may say the goal.
 _OPENING = 6
-"""First segments of a narration that may say the goal."""
 _HOW_TO = re.compile(r"\bhow (?:to|i|we|you) (?:can |would )?(.+)", re.IGNORECASE)
+# Cosines of a segment of another narration that says a step in other words.
 _OTHER_WORDS = (0.55, 0.97)
-"""Cosines of a segment of another narration that says a step in other words."""
 _SEARCHED = 12
 _MOST_EDITS = 4
 Edit = Literal["delete", "swap", "move", "insert", "replace", "repeat", "copy", "history", "reword", "cut"]

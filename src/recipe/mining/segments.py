@@ -24,8 +24,8 @@ from recipe.world.load import load_world
 Vectors = NDArray[np.float32]
 NEAREST = 5
 """Texts of either kind that a segment is compared with."""
+# Words that begin steps, and are in many other sentences, too.
 _COMMON = "do even find free get give go have help keep let look make note part see take use work"
-"""Words that begin steps, and are in many other sentences, too."""
 _WORD = re.compile(r"[^\W\d_]+")
 
 

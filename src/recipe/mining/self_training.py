@@ -70,25 +70,25 @@ MEASURES = {
 PROMPTS = 120
 FEWEST_PROMPTS = 24
 """Pseudo-prompts without which nothing is trained."""
+# Edited plans of a prompt, and plans with repeats in other words.
 _EDITS, _REPEATS = 24, 4
-"""Edited plans of a prompt, and plans with repeats in other words."""
 _FOLDS = 4
+# Prompts with composed plans.
 _ATTACKED = 48
-"""Prompts with composed plans."""
+# Difference of quality from which on one plan is better than another.
 _APART = 0.08
-"""Difference of quality from which on one plan is better than another."""
+# Weight of a ranked pair at most, which else is their difference of quality, and of a pair of a class.
 _HEAVIEST, _CLASS_WEIGHT = 0.5, 0.3
-"""Weight of a ranked pair at most, which else is their difference of quality, and of a pair of a class."""
+# How often pairs of each kind are drawn, against each other.
 _DRAWN: Mapping[PairKind, float] = {"classes": 0.45, "edits": 0.45, "samples": 0.3}
-"""How often pairs of each kind are drawn, against each other."""
+# Shares of prompts in which a true plan may win over another one.
 _TIED = (0.35, 0.65)
-"""Shares of prompts in which a true plan may win over another one."""
+# Prompts with a figure below which it decides nothing.
 _FEW = 10
-"""Prompts with a figure below which it decides nothing."""
+# Prompts that are scored and kept at a time.
 _TOGETHER = 8
-"""Prompts that are scored and kept at a time."""
+# Of the procedure: kept work of another one is not used.
 _VERSION = 1
-"""Of the procedure: kept work of another one is not used."""
 
 
 @dataclass(slots=True)

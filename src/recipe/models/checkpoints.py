@@ -36,10 +36,10 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 
+# Rises where the same GGUF file is converted otherwise.
 _GGUF_FORMAT = 1
-"""Rises where the same GGUF file is converted otherwise."""
+# The `model_type` in config.json of Qwen2.5-VL.
 _SEEING = "qwen2_5_vl"
-"""The `model_type` in config.json of Qwen2.5-VL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class EndOfTurn(NamedTuple):
         return bool(self.token) and self.token in self.text
 
 
+# Stands for the text of an assistant's turn.
 _REPLY = "0123456789"
-"""Stands for the text of an assistant's turn."""
 
 
 def end_of_turn(tokenizer: PreTrainedTokenizerBase) -> EndOfTurn:
@@ -291,6 +291,8 @@ def _convert(file: Path, target: Path) -> None:
         tokenizer.save_pretrained(target)
 
 
+# The sampling fields of a generation_config.json, and what they may be; of top_p and repetition_penalty, more than the
+# first.
 _BOUNDS = {
     "temperature": (0.0, sys.float_info.max),
     "top_p": (0.0, 1.0),
@@ -298,8 +300,6 @@ _BOUNDS = {
     "min_p": (0.0, 1.0),
     "repetition_penalty": (0.0, sys.float_info.max),
 }
-"""The sampling fields of a generation_config.json, and what they may be; of top_p and repetition_penalty, more than the
-first."""
 
 
 def sampling_settings(name: str, revision: str | None = None) -> dict[str, int | float]:
@@ -402,10 +402,10 @@ def _require_layers(config: Path, values: object, tensors: int) -> None:
             raise InputError.at(config, problem, "restore the file of the model", field=name)
 
 
+# Of a folder whose weights are not in safetensors, at most.
 _LAYERS = 10_000
-"""Of a folder whose weights are not in safetensors, at most."""
+# Names in config.json of numbers of layers.
 _COUNTED = re.compile("(num|n)_(hidden_|encoder_|decoder_)?layers?|depth")
-"""Names in config.json of numbers of layers."""
 _LAYOUT = "give a folder with config.json, model.safetensors and the tokenizer's files"
 
 

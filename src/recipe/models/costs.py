@@ -35,10 +35,10 @@ class Ledger:
         self.prices, self._lock = prices or Prices(), threading.Lock()
         self.answers = self.cached = self.retries = self.tokens_in = self.tokens_out = 0
         self._uncounted = False
+        # How answers were held to a schema, once one was asked for.
         self.structured: str | None = None
-        """How answers were held to a schema, once one was asked for."""
+        # Fields of requests that the host refuses, and the name that it takes in their place.
         self.refused_fields: Mapping[str, str | None] = {}
-        """Fields of requests that the host refuses, and the name that it takes in their place."""
 
     def add(self, answer: Answer) -> None:
         """Count an answer; one from the cache costs nothing."""

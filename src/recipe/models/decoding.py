@@ -35,24 +35,24 @@ Choose = Callable[[torch.Tensor, torch.Tensor, int], torch.Tensor]
 """`choose(logits, rows, step)`: a token for each completion that is still being written [live], from its logits
 [live, vocabulary]; `rows` [live] says which completions these are, in order, and `step` counts from 0."""
 
+# Rows are taken out of the batch once this share of it has ended: taking out copies the cache.
 _COMPACT = 0.2
-"""Rows are taken out of the batch once this share of it has ended: taking out copies the cache."""
 
 CACHE_ROOM = 32
 """Positions of free memory behind those that a cache holds."""
 
 SHARED_HEAD = 64
 """The same first tokens of all prompts are read once where they are at least so many, as with a worked example."""
+# Label of tokens that the loss ignores.
 _NONE = -100
-"""Label of tokens that the loss ignores."""
 
+# Patches that are encoded together at most: activations of the visual tower would fill the memory.
 _PATCHES = 1 << 14
-"""Patches that are encoded together at most: activations of the visual tower would fill the memory."""
 
 LOGITS_AT_ONCE = 1 << 26
 """Logits of a likelihood that are held at once on a processor: 256 MB in float32, and three times as much in copies."""
+# Free bytes of a GPU for each logit held at once: 14 with its copies, the rest is for training.
 _BYTES = 64
-"""Free bytes of a GPU for each logit held at once: 14 with its copies, the rest is for training."""
 
 Clips = Sequence[Patches | None]
 """The clip that each prompt shows, if any; prompts share one where it is the same object."""
@@ -153,8 +153,8 @@ def draws(
         warpers += [TopKLogitsWarper(int(top_k))] if top_k > 0 else []
         warpers += [TopPLogitsWarper(float(top_p))] if top_p < 1 else []
         warpers += [MinPLogitsWarper(float(min_p))] if min_p > 0 else []
+    # Tokens that the penalty applies to [completions, vocabulary].
     penalised_tokens: torch.Tensor | None = None
-    """Tokens that the penalty applies to [completions, vocabulary]."""
 
     def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
         nonlocal penalised_tokens

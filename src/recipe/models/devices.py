@@ -9,8 +9,8 @@ from recipe.errors import InputError
 
 _LOG = logging.getLogger(__name__)
 
+# Names of a processor's bfloat16 instructions: Intel, Intel and AMD, ARM.
 _BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
-"""Names of a processor's bfloat16 instructions: Intel, Intel and AMD, ARM."""
 
 
 def open_device(name: str | None) -> torch.device:

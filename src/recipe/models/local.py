@@ -92,8 +92,8 @@ class Prompts:
         self._name, self._video = name, video
         self._tokenizer = reader.tokenizer
         self._opening = thought_opening(reader.tokenizer, template)
+        # Stands in a prompt for each token of a clip.
         self.video_token: int = getattr(reader.config, "video_token_id", -1)
-        """Stands in a prompt for each token of a clip."""
         self._known: int | None = getattr(reader.config.get_text_config(), "vocab_size", None)
         self._context: int = context or reader.config.get_text_config().max_position_embeddings
 

@@ -35,8 +35,8 @@ from recipe.types import Frames
 Name = Callable[[Frames], str]
 Fields = Callable[[ModelRequest, Name], object]
 """All that makes the answer to a request, as JSON can hold it, with a name in place of each clip."""
+# Requests of a group where tokens are bounded.
 _GROUP = 32
-"""Requests of a group where tokens are bounded."""
 
 
 def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget: Budget | None = None) -> "Model":

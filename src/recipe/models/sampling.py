@@ -55,6 +55,7 @@ class Decoding:
 
 
 _NAMES = tuple(field.name for field in fields(Decoding))
+# The model's softmax at a temperature, and nothing else.
 _PLAIN = {
     "top_p": 1.0,
     "top_k": 0,
@@ -63,7 +64,6 @@ _PLAIN = {
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
 }
-"""The model's softmax at a temperature, and nothing else."""
 CHECKPOINT_FIELDS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 """What a generation_config.json may set."""
 

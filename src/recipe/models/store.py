@@ -17,10 +17,10 @@ from recipe.errors import InputError
 from recipe.models.protocol import Answer
 from recipe.models.sampling import read_decoding
 
+# New entries from which on the system is asked for all its files at once: a single one takes milliseconds.
 _MANY = 16
-"""New entries from which on the system is asked for all its files at once: a single one takes milliseconds."""
+# Seconds between two times that entries are brought to the disk while more of them come.
 _FLUSH = 1.0
-"""Seconds between two times that entries are brought to the disk while more of them come."""
 
 
 class AnswerStore:

@@ -26,11 +26,11 @@ except ModuleNotFoundError as error:
 # In the order in which transformers asks them: all processors in one file, the video processor's own, and the
 # older layout, in which it shares the image processor's.
 _FILES = ("processor_config.json", "video_preprocessor_config.json", "preprocessor_config.json")
+# Windows of more patches are left to the kernel of transformers, which does not hold the weights of all at once.
 _SHORT = 256
-"""Windows of more patches are left to the kernel of transformers, which does not hold the weights of all at once."""
 _IMAGE_BOUNDS = ("min_pixels", "max_pixels", "size")
+# A frame may be this many times as long as it is wide.
 _RATIO = 200
-"""A frame may be this many times as long as it is wide."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

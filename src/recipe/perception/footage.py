@@ -35,8 +35,8 @@ MAX_PIXELS = 1 << 26
 """Pixels of a stored frame at most, twice those of 8K: a few bytes of a header can claim more memory than there is."""
 
 
+# Width of a pixel by its height, or the other way round, at most: nothing can scale to what a header may claim.
 _WIDEST = 16
-"""Width of a pixel by its height, or the other way round, at most: nothing can scale to what a header may claim."""
 _BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 
 
@@ -197,8 +197,8 @@ class Footage:
         self._path = path
         self.end, self.complete, self._keyframes = find_ending(path)
         self._opened = open_container(path)
+        # Width of a pixel by its height; None where the file does not say.
         self.aspect: Fraction | None = self._opened.stream.sample_aspect_ratio or None
-        """Width of a pixel by its height; None where the file does not say."""
         try:
             self._beginning: Iterator[TimedFrame] | None = self._decode(self._opened.container.demux(self.stream))
             first = next(self._beginning, None)

@@ -34,8 +34,8 @@ from recipe.text import final_answer
 from recipe.types import Frames, Step
 
 _BEHIND = [re.compile(rf"(?:\b(?:at|from)\s+)?{time}\s*\.?\s*$", re.IGNORECASE) for time in TIMES]
+# Between a text and the time behind it.
 _SEPARATORS = " -–—:,|"
-"""Between a text and the time behind it."""
 _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
@@ -57,8 +57,8 @@ def _step(said: str, duration: float) -> Step:
 Kind = Literal["history", "trace"]
 """What Phi is asked for: the steps up to a moment, or a whole video's with times."""
 
+# What the prompts ask for where there is no step.
 _NOTHING = "none"
-"""What the prompts ask for where there is no step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,8 @@ Group = Sequence[tuple[Clip, JsonObject]]
 """Clips that are asked about in one call, each with all that makes the answer about it."""
 Outcomes = dict[str, Description | str]
 """By the fingerprint of what makes it, the answer about a clip, or why its video cannot be read."""
+# Maximum tokens of a call, answers included: with a 3B model, 1.2 GB of keys and values and as much for the rest.
 _TOKENS = 1 << 15
-"""Maximum tokens of a call, answers included: with a 3B model, 1.2 GB of keys and values and as much for the rest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,12 @@ from recipe.types import Frames
 Value = TypeVar("Value")
 
 
+# Bytes that a process may take beyond what it begins with and its images: decoders of 8K video hold some 20 frames.
 _MEMORY = 1 << 30
-"""Bytes that a process may take beyond what it begins with and its images: decoders of 8K video hold some 20 frames."""
+# Files that it may have open.
 _FILES = 16
-"""Files that it may have open."""
+# Bytes of the line of JSON that comes before the images.
 _MOST_LINE_BYTES = 1 << 24
-"""Bytes of the line of JSON that comes before the images."""
 _STOPPING = "The server is stopping; send the video again later."
 
 

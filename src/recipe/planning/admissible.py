@@ -13,10 +13,10 @@ from recipe.errors import ComputeError, InputError
 
 Embed = Callable[[Sequence[str]], NDArray[np.float32]]
 """Texts to unit-norm float32 [n, d]."""
+# Texts compared with the actions in one product.
 _AT_ONCE = 4096
-"""Texts compared with the actions in one product."""
+# Of a cosine: what lies beyond is rounding, which differs with the size of a batch.
 _DIGITS = 6
-"""Of a cosine: what lies beyond is rounding, which differs with the size of a batch."""
 
 
 class ActionMatch(NamedTuple):

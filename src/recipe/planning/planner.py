@@ -45,8 +45,8 @@ def prediction_of(example_id: str, sample: int, answer: Answer | str, reward: Re
 
 
 _WHOLE = Answer("")
+# Characters of a line within which its mark is looked for as it is written.
 _MARK_LENGTH = 12
-"""Characters of a line within which its mark is looked for as it is written."""
 
 
 class GrowingPlan:

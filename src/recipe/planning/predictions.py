@@ -13,8 +13,8 @@ from recipe.errors import InputError
 from recipe.models.sampling import Decoding, read_decoding
 from recipe.rows import Count, Text, Texts
 
+# Steps of a plan, far more than any context holds: measures compare each step with each of the reference.
 _MOST_STEPS = 10_000
-"""Steps of a plan, far more than any context holds: measures compare each step with each of the reference."""
 
 
 def _decoding(raw: object) -> Decoding | None:

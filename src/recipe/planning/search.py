@@ -27,8 +27,8 @@ from recipe.reward.scorer import Prompt, PromptGroup, Scorer, Steps, batches, sc
 from recipe.text import format_plan
 from recipe.types import Example, Plan, Reward
 
+# Examples that are searched side by side: the rewards of all plans that are found are in memory.
 _TOGETHER = 256
-"""Examples that are searched side by side: the rewards of all plans that are found are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class PlanSearch:
 
     def __init__(self, planner: Planner, scorer: Scorer, config: SearchConfig) -> None:
         self._planner, self.config = planner, config
+        # May be replaced; searches under way keep theirs.
         self.scorer = scorer
-        """May be replaced; searches under way keep theirs."""
 
     def compose(
         self, drafts: Sequence[PlanDraft], prompts: Sequence[Prompt] | None = None, advance: Advance = lambda _: None

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
+# Where Unicode keeps visible signs for the control characters 0 to 31.
 _PICTURES = 0x2400
-"""Where Unicode keeps visible signs for the control characters 0 to 31."""
+# Characters of a text that a page shows.
 _MOST_CHARACTERS = 6_000
-"""Characters of a text that a page shows."""
 
 
 def shown(text: str, limit: int) -> str:

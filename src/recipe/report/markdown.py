@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from recipe.report.elements import NamedValues, Section, Table
 from recipe.report.html import shown
 
+# Characters of a text.
 _MOST_CHARACTERS = 2_000
-"""Characters of a text."""
 
 
 def render_markdown(title: str, sentences: Sequence[str], sections: Sequence[Section]) -> str:

@@ -62,10 +62,10 @@ WIDTH = 7.6
 """Of a figure, in inches."""
 MARKERS = ("o", "D", "s", "^")
 """Of series without a colour, in order of appearance."""
+# Maximum characters of a name next to a figure, and of a figure's description.
 _NAME, _DESCRIPTION = 60, 600
-"""Maximum characters of a name next to a figure, and of a figure's description."""
+# Part of a row's height that its series share.
 _BAND = 0.55
-"""Part of a row's height that its series share."""
 
 
 class Mark(NamedTuple):

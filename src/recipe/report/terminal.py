@@ -10,10 +10,10 @@ from rich.text import Text
 
 from recipe.report.elements import Cell, Table
 
+# Letters of a word of a name that stay on one line, at most; longer ones fold.
 _NAME = 24
-"""Letters of a word of a name that stay on one line, at most; longer ones fold."""
+# Letters of a word of another text that do.
 _WORD = 12
-"""Letters of a word of another text that do."""
 
 
 def terminal_table(table: Table, width_of_terminal: int) -> RenderableType:

@@ -52,8 +52,8 @@ class _Client(Generic[Item, Result]):
     def __init__(self, computed: int) -> None:
         self.calls = deque[_Call[Item, Result]]()
         self.items = self.weight = 0
+        # Weight; a client that comes anew begins where the others are.
         self.computed = computed
-        """Weight; a client that comes anew begins where the others are."""
 
 
 class ThreadBatcher(Generic[Item, Result]):
@@ -77,10 +77,10 @@ class ThreadBatcher(Generic[Item, Result]):
         self._window, self._largest, self._heaviest = window, largest, heaviest
         self._changed = threading.Condition()
         self._clients: dict[str, _Client[Item, Result]] = {}
+        # Weight computed of the client whose turn was the last.
         self._turn = 0
-        """Weight computed of the client whose turn was the last."""
+        # When the first of the calls that wait came.
         self._since = 0.0
-        """When the first of the calls that wait came."""
         self._stopping = False
         self._thread: threading.Thread | None = None
 

@@ -53,12 +53,12 @@ FEWEST_NARRATIONS = 8
 """Narrations of a corpus whose coverage can be measured."""
 FLOOR, HIGHEST_FLOOR = 0.25, 0.45
 """Share of everyday tasks that a corpus is assumed not to know, and what a corpus that knows them all may ask."""
+# Weights of the segment nearest to the goal, of the narration as a whole, of the segments nearest to the history.
 _FIT = (1.0, 0.5, 0.5)
-"""Weights of the segment nearest to the goal, of the narration as a whole, of the segments nearest to the history."""
 LEAST_FIT, NEAR_BEST = 0.5, 0.75
 """Fit above which a narration can be about a task, and the share of the best fit that it needs."""
+# Prompts whose narrations are kept: those of all plans under way.
 _PROMPTS_KEPT = 256
-"""Prompts whose narrations are kept: those of all plans under way."""
 CoverageState = Literal["known", "partly", "unknown"]
 LIMITS: dict[CoverageState, float] = {"partly": 0.20, "known": 0.30}
 """Fit from which on a prompt is in each state."""
@@ -67,12 +67,12 @@ _SENTENCES: dict[CoverageState, str] = {
     "partly": "The corpus knows this task in part.",
     "unknown": "The corpus does not know this task.",
 }
+# What follows for a plan that a model writes.
 _FURTHER: dict[CoverageState, str] = {
     "known": "",
     "partly": " Read the evidence of each step.",
     "unknown": " The plan is a guess of the model, and nothing supports it.",
 }
-"""What follows for a plan that a model writes."""
 
 
 @dataclass(frozen=True)

@@ -61,27 +61,27 @@ Float64 = NDArray[np.float64]
 
 FLOOR = 0.95
 """Quantile of a step's similarities to the corpus from which on they count."""
+# The sample that stands for the corpus, at most.
 _BASELINE_NARRATIONS, _BASELINE_SEGMENTS = 1024, 6000
-"""The sample that stands for the corpus, at most."""
+# Narrations on either side in the order of lengths, among which one of like length is drawn.
 _LENGTH_WINDOW = 16
-"""Narrations on either side in the order of lengths, among which one of like length is drawn."""
+# Added to every B(h) before narrations are weighted by it, so that they weigh alike where none tells the history.
 _EVEN = 1e-3
-"""Added to every B(h) before narrations are weighted by it, so that they weigh alike where none tells the history."""
+# A step counts as a repeat sooner than in R0: other words for a step that is done are no progress.
 _NOVELTY: NoveltyScale = (0.6, 0.85)
-"""A step counts as a repeat sooner than in R0: other words for a step that is done are no progress."""
+# The same for likeness to the goal.
 _GOAL_NOVELTY: NoveltyScale = (0.5, 0.8)
-"""The same for likeness to the goal."""
+# Likeness to the goal from which on a step's similarities to narrations count less, and not at all. Speech names the
+# goal again and again, so that restating it would find segments even where the goal has one already; lower values take
+# too much from true steps that name the object of the goal.
 _GOAL_RESTATED: NoveltyScale = (0.75, 0.999)
-"""Likeness to the goal from which on a step's similarities to narrations count less, and not at all. Speech names the
-goal again and again, so that restating it would find segments even where the goal has one already; lower values take
-too much from true steps that name the object of the goal."""
+# Prompts whose pools are kept, as numbers of narrations and scores, 50 MiB at most: a training set's prompts return at
+# every epoch. No vector is kept: `NarrationIndex.similarities` reads those of a pool where they are stored, in less
+# time than a copy of them takes.
 _PROMPTS_KEPT = 4_096
-"""Prompts whose pools are kept, as numbers of narrations and scores, 50 MiB at most: a training set's prompts return
-at every epoch. No vector is kept: `NarrationIndex.similarities` reads those of a pool where they are stored, in less
-time than a copy of them takes."""
 _FLOORS_KEPT = 32_768
+# Steps whose similarities to the sample are held at a time, 6 MiB.
 _FLOORS_TOGETHER = 256
-"""Steps whose similarities to the sample are held at a time, 6 MiB."""
 
 
 _upper_triangle = lru_cache(maxsize=256)(np.triu_indices)  # plans of one length recur

@@ -19,8 +19,8 @@ from recipe.reward.embeddings import LruCache, NarrationIndex, Vectors, stacked
 from recipe.reward.scorer import Method, PromptGroup, Steps
 from recipe.types import Hit, PooledAlignment, Reward
 
+# Pools in memory: a training set's histories return at every epoch.
 _POOLS_KEPT = 4_096
-"""Pools in memory: a training set's histories return at every epoch."""
 
 Pool = tuple[Hit, ...]
 

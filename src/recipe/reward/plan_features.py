@@ -72,16 +72,16 @@ FEATURES = {
 }
 """Name of each feature, in order, and what it is in plain words."""
 
+# Cosine to an earlier step from which on a step counts as its repeat.
 _REPEATED = 0.75
-"""Cosine to an earlier step from which on a step counts as its repeat."""
+# Weight of the middle of a narration in the time of a step that the pool hardly says.
 _PRIOR = 0.01
-"""Weight of the middle of a narration in the time of a step that the pool hardly says."""
+# Added to the support of the history, by which that of steps is divided.
 _EVEN = 0.05
-"""Added to the support of the history, by which that of steps is divided."""
+# The likeness of neighbouring steps where a plan has one step.
 _NO_NEXT = 0.3
-"""The likeness of neighbouring steps where a plan has one step."""
+# Added to a plan's length where a sum over steps is divided by it.
 _LENGTHENED = 8.0
-"""Added to a plan's length where a sum over steps is divided by it."""
 
 
 def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], positions: Float64) -> Float32:

@@ -40,12 +40,12 @@ HIDDEN = 24
 SEEDS = 3
 STEPS = 1500
 """Of training."""
+# Pairs of a step, the learning rate, which falls to 0, the decay of weights, and the share of units left out.
 _BATCH, _RATE, _DECAY, _DROPPED = 256, 3e-3, 0.05, 0.1
-"""Pairs of a step, the learning rate, which falls to 0, the decay of weights, and the share of units left out."""
+# Standard deviations at which a number is cut off.
 _BEYOND = 4.0
-"""Standard deviations at which a number is cut off."""
+# Narrations that usual places are learned from, at most, and how strongly the regression is held back.
 _PLACED, _RIDGE = 1024, 1.0
-"""Narrations that usual places are learned from, at most, and how strongly the regression is held back."""
 
 
 @dataclass(frozen=True, slots=True)

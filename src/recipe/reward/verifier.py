@@ -64,14 +64,14 @@ class Verifier:
         else:
             raise InputError(f"{config!r} is no RewardConfig; write RewardConfig(verifier='grounded'), for example.")
         self.corpus = corpus
+        # The settings; with a function, its name and the hash of its source file as `verifier`.
         self.config = config
-        """The settings; with a function, its name and the hash of its source file as `verifier`."""
+        # Of steps, which another verifier on the corpus may share.
         self.embeddings = embeddings or StepEmbeddings(corpus.encoder)
-        """Of steps, which another verifier on the corpus may share."""
         # The backend is loaded here and not at the first reward: a missing package ends a command at once.
         self._method: Method = own or _METHODS[config.verifier](corpus, config, backends.load(backend))
+        # How far the corpus knows a task, whatever the reward is.
         self.coverage = CorpusCoverage(corpus, self.embed)
-        """How far the corpus knows a task, whatever the reward is."""
 
     def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The reward of each plan, in order; all steps are encoded in one call, all pools found in one scan.

@@ -47,12 +47,12 @@ LEVEL_STEPS = 8
 is time for more steps."""
 LEVEL_ERRORS = 2.0
 """Standard errors that the median of these steps must lie above the usual level."""
+# Standard error of a median in those of a mean, under Gaussian noise.
 _MEDIAN = 1.2533  # sqrt(pi / 2)
-"""Standard error of a median in those of a mean, under Gaussian noise."""
+# Standard deviation in medians of the absolute values, under Gaussian noise.
 _NORMAL_SPREAD = 1.4826  # 1 / Phi^-1(3/4)
-"""Standard deviation in medians of the absolute values, under Gaussian noise."""
+# Correlation between neighbouring steps that is assumed at most.
 _MOST_CORRELATED = 0.9
-"""Correlation between neighbouring steps that is assumed at most."""
 GROWN = 0.4
 """Relative growth of length that is reported."""
 WORD_GOALS = 5

@@ -49,8 +49,8 @@ SPLIT = (
 WARMUP = 30
 """Steps in which the learning rate rises."""
 _TOKENIZER_TEXTS = 4000
+# Of a checkpoint: weights, optimiser and metrics.
 _STATE = "training.pt"
-"""Of a checkpoint: weights, optimiser and metrics."""
 
 
 def train_base(config: BaseModelConfig, progress: Progress = SILENT) -> Path:

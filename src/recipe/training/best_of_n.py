@@ -84,22 +84,22 @@ from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, div
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
+# Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics.
 _STATE = "training.pt"
-"""Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics."""
+# What determines round 1's plans.
 _SAMPLED = (
     "model", "examples", "prompt", "split", "n", "prompts_per_round", "temperature", "max_completion_tokens", "seed"
 )  # fmt: skip
-"""What determines round 1's plans."""
+# Of a line in a round's record.
 _ROW: dict[str, Any] = {
     "step": int, "round": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list,
     "clipped": bool, "chosen": bool, "reward": dict | NoneType,
 }  # fmt: skip
-"""Of a line in a round's record."""
 MEASURED_PROMPTS = 128
 """Prompts that the divergence, and after the last round the policy, is measured on, at most: with one plan of each a
 mean has a standard error of a tenth of their spread."""
+# Label of tokens that the loss ignores.
 _IGNORED = -100
-"""Label of tokens that the loss ignores."""
 _RESTORE = "restore the file, or delete the run's folder to start over"
 
 
@@ -181,8 +181,8 @@ class Rounds:
         self._device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         # Before the adapter, half of whose weights are drawn.
         torch.manual_seed(config.seed)
+        # The policy: the model with its adapter.
         self.model = get_peft_model(policy.model, lora_config(config.lora, policy.model)).to(self._device)
-        """The policy: the model with its adapter."""
         trained_in_float32(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -191,12 +191,12 @@ class Rounds:
         ends = [*end_tokens(policy.model.generation_config, self._tokenizer), self._tokenizer.pad_token_id]
         self._ends = sorted({token for token in ends if token is not None})
         self._opening = thought_opening(self._tokenizer)
+        # Prompts of a round.
         self._size = config.prompts_per_round or len(examples)
-        """Prompts of a round."""
         # One round more than is trained: its plans measure the trained policy on prompts that come next.
         self._order = prompts_in_order(examples, (config.rounds + 1) * self._size, config.seed)
+        # The tokens of the plans of another run's first round, which must have sampled as this one does.
         self._first_plans: list[list[int]] = []
-        """The tokens of the plans of another run's first round, which must have sampled as this one does."""
         if (folder := config.plans) is not None:
             ours, theirs = run.record, read_json(folder / "run.json")
             remedy = "take a run of the same sampling, or leave `plans` out"

@@ -66,6 +66,7 @@ from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bou
 from recipe.training.video.trainers import ClipsInPrompts, VideoRollOuts
 from recipe.types import Example
 
+# A step's metrics as the trainer names them, and as `metrics.jsonl` does, in its order.
 _FIELDS = (
     {name: name for name in ("reward", "reward_std", "aligned_history", "aligned_full", "rho", "gated", "steps")}
     | {name: name for name in ("malformed", "unscored", "loss", "kl", "kl_plan", "entropy", "grad_norm")}
@@ -79,7 +80,6 @@ _FIELDS = (
     | {"sampling/importance_sampling_ratio/mean": "engine_ratio"}
     | {name: name for name in ("reward_seconds", "step_seconds")}
 )
-"""A step's metrics as the trainer names them, and as `metrics.jsonl` does, in its order."""
 
 _LOG = logging.getLogger(__name__)
 

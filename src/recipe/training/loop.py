@@ -299,10 +299,10 @@ class MetricsLog:
         self._run, self._config, self._shape = run, config, shape
         self._writers: list[Callable[[Row], object]] = []
         self._closers: list[Callable[[], object]] = []
+        # Step of the last table of plans.
         self._shown: int | None = None
-        """Step of the last table of plans."""
+        # The newest row.
         self.last: Row = {}
-        """The newest row."""
 
     def open(self, history: Sequence[Row]) -> None:
         """Begin, with the trainer's records up to the step that is resumed from.

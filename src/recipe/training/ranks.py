@@ -32,17 +32,17 @@ from recipe.errors import ComputeError, ConfigError
 
 Result = TypeVar("Result")
 
+# For which processes wait for an object.
 _PATIENCE = timedelta(hours=24)
-"""For which processes wait for an object."""
+# Seconds for which a process that has failed waits until the others have heard of it.
 _GRACE = 5.0
-"""Seconds for which a process that has failed waits until the others have heard of it."""
 _FAILURE, _HEARD, _REPORTER = "failure", "heard", "reporter"
+# In the errors of a process whose connection to another one broke.
 _LOST = ("closed by peer", "reset by peer", "Broken pipe")
-"""In the errors of a process whose connection to another one broke."""
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate")
 
+# The group of processes that objects go through, while they are joined.
 _objects: Any = None
-"""The group of processes that objects go through, while they are joined."""
 _reported_elsewhere = False
 
 

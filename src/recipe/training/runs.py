@@ -60,14 +60,14 @@ PLACES = ("output", "reward_service", "reward_patience", "tracking")
 """Settings that change no result: where the run lies, where its rewards come from, and its name where metrics go."""
 _COMPLETE = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
+# Settings of validation and reward whose content stands among the inputs.
 _NESTED_FILES: dict[str, Any] = {
     "validation": {"examples": True, "graphs": True},
     "reward": {"grounded": {"self_trained": True}},
 }
-"""Settings of validation and reward whose content stands among the inputs."""
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# In what safetensors and torch raise where a file cannot be written to its end.
 _NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
-"""In what safetensors and torch raise where a file cannot be written to its end."""
 _TITLES = {
     "base": "trained from scratch",
     "sft": "fine-tuned on reference continuations",
@@ -82,8 +82,8 @@ class Run:
 
     def __init__(self, folder: Path, config: Settings, record: JsonObject) -> None:
         self.folder, self.config, self.record = folder, config, record
+        # The finished model.
         self.model = folder / "model"
-        """The finished model."""
         self.checkpoints = folder / "checkpoints"
         self.completions = folder / "completions"
 

@@ -37,10 +37,10 @@ Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float 
 
 VALIDATION_ROWS = "validation.jsonl"
 BEST = "best"
+# Of a row, what a card does not show.
 _NO_FIGURES = ("step", "measure", "prompts", "gain")
-"""Of a row, what a card does not show."""
+# Plans whose likelihood is computed at once.
 _AT_ONCE = 32
-"""Plans whose likelihood is computed at once."""
 
 
 class Validation:
@@ -74,8 +74,8 @@ class Validation:
         self._prompt, self._longest, self._seed = run_prompt(config), config.max_completion_tokens, config.seed
         self._temperature = config.temperature
         self._examples = read_training_examples(settings.examples, settings.split)[: settings.prompts]
+        # One a validation, the base first; their fields are those of `validation.jsonl`.
         self.rows: list[dict[str, Any]] = []
-        """One a validation, the base first; their fields are those of `validation.jsonl`."""
 
     def open(self, done: int | None) -> None:
         """Begin, or go on after step `done`: what was validated later is dropped, and validated again.

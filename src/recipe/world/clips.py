@@ -20,8 +20,8 @@ GREY = 118
 _TRIES = 6
 ENLARGED = 6
 """Each pixel becomes a square of this side: large enough for any reader, and reducible to the drawing."""
+# Constant rate factor of x264: what is lost lies below the drawing's own noise.
 _QUALITY = "8"
-"""Constant rate factor of x264: what is lost lies below the drawing's own noise."""
 
 
 class DrawnClips:

@@ -26,8 +26,8 @@ TEST_SHARE = 4
 """One in so many cut points is tested on."""
 FEWEST_LEFT = 2
 """Steps that a cut leaves to be planned, at least."""
+# Tries to find a prompt that was not drawn yet.
 _DRAWS = 50
-"""Tries to find a prompt that was not drawn yet."""
 
 
 @dataclass(frozen=True, slots=True)

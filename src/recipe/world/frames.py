@@ -52,17 +52,17 @@ LONG_SHARE = 0.35
 
 _STENCIL = 64
 _MARGIN = 0.22
+# Standard deviation of the noise, in grey levels.
 _NOISE = 9.0
-"""Standard deviation of the noise, in grey levels."""
 
 
 _OBJECT_WINDOW = (0, 4, 48, 56)
+# Left, top, right and bottom of where a symbol can be, in pixels.
 _TOOL_WINDOW = (26, 0, 56, 34)
-"""Left, top, right and bottom of where a symbol can be, in pixels."""
 
 _SUPERSAMPLING = 4
+# Seed of the assignment of codes: which verb and which object look how.
 _ASSIGNMENT = 4
-"""Seed of the assignment of codes: which verb and which object look how."""
 
 
 class Code(NamedTuple):

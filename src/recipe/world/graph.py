@@ -23,9 +23,9 @@ MARGIN = 0.02
 LABEL_WORDINGS = 2
 """An annotator writes the first wordings of a step, the usual one most often; narrators use them all."""
 
+# No recall lifts a lower precision to the threshold.
 # 2 P R / (P + R) >= T and R <= 1 need P >= T / (2 - T).
 _LEAST = THRESHOLD / (2 - THRESHOLD)
-"""No recall lifts a lower precision to the threshold."""
 
 _WORD = re.compile(r"[a-z0-9']+")
 

@@ -40,8 +40,8 @@ class NarratorStyle:
         return replace(self, **less, segments=(low, high), plain=self.plain + share * (1 - self.plain))
 
 
+# What a list of steps has nothing of.
 _NOISES = ("drop", "swap", "late", "merge", "repeat", "alien", "opening")
-"""What a list of steps has nothing of."""
 
 
 @dataclass(frozen=True, slots=True)

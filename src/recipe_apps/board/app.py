@@ -36,18 +36,18 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 
+# Bytes of a submission that is checked without a token.
 _ANONYMOUS = 2_000_000
-"""Bytes of a submission that is checked without a token."""
+# Bytes of a message.
 _MESSAGE = 20_000
-"""Bytes of a message."""
+# Seconds for which a public page is shown as it was made.
 _FRESH = 1.0
-"""Seconds for which a public page is shown as it was made."""
+# Seconds between two looks for boards whose standings have changed.
 _LOOK = 0.5
-"""Seconds between two looks for boards whose standings have changed."""
+# What chooses among the rows of a board, and the characters of each.
 _QUERY = {"q": 200, "all": 8, "sort": 300, "order": 8, "page": 20}
-"""What chooses among the rows of a board, and the characters of each."""
+# The largest number of a row.
 _LARGEST_ID = (1 << 63) - 1
-"""The largest number of a row."""
 _HTML, _LINES = "text/html; charset=utf-8", "application/x-ndjson"
 
 
@@ -93,8 +93,8 @@ class BoardService:
     def __init__(self, board: Board) -> None:
         self.board, self.views, self.pages = board, Views(board), Pages(board.title)
         self.metrics = WebMetrics("recipe_board")
+        # Bodies sent with a token, and submissions that anybody has checked.
         self.intake, self.anonymous = Intake(MOST_BYTES), Intake(_ANONYMOUS)
-        """Bodies sent with a token, and submissions that anybody has checked."""
         self._made: dict[tuple[str, str], tuple[float, str]] = {}
         self._making = threading.Lock()
 

@@ -28,12 +28,12 @@ from recipe_apps.board.settings import stored_settings
 from recipe_apps.board.store import BOARD, References, is_account, note, one_line, web_address
 from recipe_apps.board.validation import read_content
 
+# Each table after those that it refers to.
 _TABLES = Base.metadata.sorted_tables
-"""Each table after those that it refers to."""
+# Rows that are copied at once.
 _ROWS_AT_ONCE = 200
-"""Rows that are copied at once."""
+# Bytes of a value, unpacked, at most.
 _LARGEST = 1 << 30
-"""Bytes of a value, unpacked, at most."""
 _REMEDY = "give a file that `recipe board backup` wrote"
 
 

@@ -18,14 +18,14 @@ except ModuleNotFoundError as error:
 
 _ENDED = frozenset({"scored", "failed", "cancelled"})
 _LINES = {"Content-Type": "application/x-ndjson"}
+# Seconds for which an answer is waited for.
 _TIMEOUT = 60.0
-"""Seconds for which an answer is waited for."""
+# Seconds for which a submission is waited for.
 _LONGEST_WAIT = 86_400.0
-"""Seconds for which a submission is waited for."""
+# Seconds between two looks at a submission.
 _POLL = 1.0
-"""Seconds between two looks at a submission."""
+# Problems that an error repeats; `recipe board check` lists all.
 _LISTED = 20
-"""Problems that an error repeats; `recipe board check` lists all."""
 
 
 class BoardClient(HttpClient):

@@ -44,13 +44,13 @@ _NOW = {
     True: text("SELECT (julianday('now') - 2440587.5) * 86400.0"),
     False: text("SELECT extract(epoch FROM clock_timestamp())::double precision"),
 }
+# Seconds that SQLite waits for another writer.
 _BUSY = 60.0
-"""Seconds that SQLite waits for another writer."""
 PATIENCE = 8.0
 """Seconds that a request waits for a database that has gone away, such as one that is restarted."""
+# Times that a change runs again because another writer added its row first.
 # A second run finds the other writer's row.
 _CONFLICTS = 3
-"""Times that a change runs again because another writer added its row first."""
 _FAILURES = (
     # SQLite's names and PostgreSQL's numbers, what to do, and whether it may pass by itself
     (("SQLITE_FULL", "53100"), "has no space left: free some on its disk, then try again", True),

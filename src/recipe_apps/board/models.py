@@ -33,10 +33,10 @@ except ModuleNotFoundError as error:
 
 Role = Literal["submitter", "owner"]
 State = Literal["queued", "running", "scored", "failed", "cancelled"]
+# Control characters but tabs and line feeds, separators of lines, and halves of characters.
 _UNKEPT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-"""Control characters but tabs and line feeds, separators of lines, and halves of characters."""
+# No number of a board is as large.
 _LARGEST = 1e300
-"""No number of a board is as large."""
 
 
 def storable(field: str, value: object, longest: int | None = None) -> str:

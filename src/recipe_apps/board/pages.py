@@ -22,11 +22,11 @@ class Pages:
         self._environment.filters.update(figure=figure, interval=interval, moment=moment, span=span)
         loader = self._environment.loader
         assert loader is not None
+        # By name, what the pages load, with its type.
         self.files = {
             "board.css": (self._environment.get_template("board.css").render(), "text/css; charset=utf-8"),
             "board.js": (loader.get_source(self._environment, "board.js")[0], "text/javascript; charset=utf-8"),
         }
-        """By name, what the pages load, with its type."""
 
     def board(self, value: JsonObject, query: Mapping[str, str]) -> str:
         """The page of one board; its pictures share the range of the rows that are shown."""

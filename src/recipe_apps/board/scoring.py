@@ -46,8 +46,8 @@ LEAST_EXAMPLES = 20
 MOST_UNSCORED = 0.05
 """Share of verdicts that a system with a place may lack. So much of a scale is open between missing as 0 and missing as
 the best: 5 of 100 points, about what a board of some hundred questions can tell apart."""
+# Texts whose embeddings a scorer keeps.
 _REMEMBERED = 200_000
-"""Texts whose embeddings a scorer keeps."""
 
 
 @dataclass(frozen=True, slots=True)

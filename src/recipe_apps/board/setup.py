@@ -30,18 +30,18 @@ from recipe_apps.board.validation import check_submission
 OWNER = "owner"
 """Account that `recipe board init` makes."""
 DEMO_ACCOUNT = "demo"
+# Questions of each kind on the demo's track.
 _EXAMPLES_A_SPLIT = 100
-"""Questions of each kind on the demo's track."""
 _KINDS = {"test_cuts": "known goals", "test_goals": "held-out goals"}
+# Predictions of `recipe demo`.
 _RUNS = {
     "base": "the demo's base",
     "grpo-wrong": "the demo's planner, taught by narrations of other tasks",
     "grpo-paper": "the demo's planner, taught by the paper's reward",
     "grpo": "the demo's planner, taught by the grounded reward",
 }
-"""Predictions of `recipe demo`."""
+# Chance of an error at each step of the plans that a program writes.
 _ERRORS = {"few": 0.1, "some": 0.25, "many": 0.5}
-"""Chance of an error at each step of the plans that a program writes."""
 
 
 @transaction

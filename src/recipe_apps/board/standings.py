@@ -42,13 +42,13 @@ from recipe_apps.board.scoring import LEAST_EXAMPLES, MOST_UNSCORED
 from recipe_apps.board.store import Board, packed
 
 Array = NDArray[np.float64]
+# Differences whose intervals are computed together.
 # Of 10,000 questions a block is 5 MB of float64.
 _AT_ONCE = 64
-"""Differences whose intervals are computed together."""
+# Digits of a further metric that is no percentage.
 _FURTHER = 2
-"""Digits of a further metric that is no percentage."""
+# Characters of a cell; spreadsheets take 32,767.
 _CELL = 30_000
-"""Characters of a cell; spreadsheets take 32,767."""
 _FORMULA = ("=", "+", "-", "@")
 
 

@@ -44,15 +44,15 @@ BOARD = "board"
 """The account that control rows belong to, and the actor of what the program does by itself."""
 _DAY = 86_400.0
 _NAME_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
+# Without what looks alike.
 # 57 letters: an id of 12 has 70 bits, so that none is guessed and none comes twice.
 _ID_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
-"""Without what looks alike."""
+# Submissions that are read at once.
 _AT_ONCE = 200
-"""Submissions that are read at once."""
+# Submissions of which it is remembered what they answer.
 _REMEMBERED = 50_000
-"""Submissions of which it is remembered what they answer."""
+# Sets of references that are kept in memory.
 _REFERENCE_SETS = 16
-"""Sets of references that are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,19 @@ from recipe.planning.predictions import Prediction
 from recipe.rows import Count, faults_of, quoted_value, validated
 from recipe.types import Example
 
+# What a step may not hold; white space of any kind becomes one blank.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""What a step may not hold; white space of any kind becomes one blank."""
+# Characters of a field's name that a problem has.
 _SHOWN = 60
-"""Characters of a field's name that a problem has."""
+# Beginnings of archives.
 _MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
-"""Beginnings of archives."""
 # Plans of twenty steps of thirty characters for ten thousand questions are 7 MB.
 MOST_BYTES = 20_000_000
 """Of a submission. No limit but that of problems is for what the program submits itself."""
+# Bytes of one line, steps of a plan, and characters of a step.
 _LINE, _STEPS, _CHARACTERS = 200_000, 100, 2_000
-"""Bytes of one line, steps of a plan, and characters of a step."""
+# Problems that are listed; the others are counted.
 _PROBLEMS = 100
-"""Problems that are listed; the others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def check_submission(
     `other_ids` are those of other tracks, which are told apart from ids that nobody knows. Never raises for bad data.
     """
     checked = SubmissionCheck(len(questions))
+    # By question and number of the plan: the line, and the steps; also of a plan with faults, which is not missing.
     rows: dict[tuple[str, int], tuple[int, list[str]]] = {}
-    """By question and number of the plan: the line, and the steps; also of a plan with faults, which is not missing."""
     archive = next((name for magic, name in _MAGIC.items() if data.startswith(magic)), None)
     if bounded and len(data) > MOST_BYTES:
         checked.add(None, "", f"the file is larger than {MOST_BYTES:,} bytes", "send less")

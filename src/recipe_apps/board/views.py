@@ -39,8 +39,8 @@ PAGE = 100
 """Rows of one page of a board."""
 LOGGED = 100
 """Lines of the log that are read at once."""
+# Jobs whose mean time makes the estimate of the queue.
 _RECENT = 20
-"""Jobs whose mean time makes the estimate of the queue."""
 _STATES = ("queued", "running", "scored", "failed", "cancelled")
 
 

@@ -37,9 +37,9 @@ _LOG = logging.getLogger(__name__)
 
 MOST_ATTEMPTS = 20
 """Workers that may die on a job before it counts as failed."""
+# Attempts after which a fault of the program fails a job.
 # A fault of the program comes again with the same plans, unlike one of the machine.
 _FAULTS = 3
-"""Attempts after which a fault of the program fails a job."""
 # Waits are 2, 4, 8, ... s: a judge that was away for an hour is asked within a minute of its return.
 LONGEST_WAIT = 60.0
 """Seconds until a job that could not be computed is tried again, at most."""
@@ -196,8 +196,8 @@ class Worker:
         self._queue, self._judge = Queue(board, name or f"{socket.gethostname()}-{os.getpid()}", lease), judge
         self._lease, self._poll = lease, poll
         self._stack = ExitStack()
+        # By board: the scorer, or None where this worker cannot be it.
         self._opened: dict[str, OpenScorer | None] = {}
-        """By board: the scorer, or None where this worker cannot be it."""
         self._models: dict[str, Model] = {}
         self._waits: dict[str, int] = {}
         self._stop = threading.Event()

@@ -36,8 +36,8 @@ Database = Annotated[
     ),
 ]
 Url = Annotated[str, typer.Option(envvar="RECIPE_BOARD_URL", help="Address of the board, such as http://host:8002.")]
+# Priority of workers and backups: on a machine that also serves the pages, visitors go first.
 _NICE = 10
-"""Priority of workers and backups: on a machine that also serves the pages, visitors go first."""
 TokenFile = Annotated[Path | None, typer.Option(help="File with your token; or set RECIPE_TOKEN.")]
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", help="Id of the board, as its address has it.")]
 _LOCAL = "http://127.0.0.1:8002"

@@ -17,12 +17,12 @@ from recipe_apps.serving.settings import PageSettings
 if TYPE_CHECKING:
     from recipe.models.model import Model
 
+# Where `make demo` writes.
 _DEMO = Path("runs/demo")
-"""Where `make demo` writes."""
+# Goals that the page offers.
 _OFFERED = 6
-"""Goals that the page offers."""
+# Parameters below which several threads only slow each other down on a processor.
 _SMALL = 200_000_000
-"""Parameters below which several threads only slow each other down on a processor."""
 
 
 @with_settings(

@@ -55,11 +55,11 @@ class RewardService:
         self.metrics, self.intake = ServiceMetrics(), Intake(MAX_BODY)
         self.batcher = Batcher(scorer, settings.timeout, self.metrics, warm)
         self.draining = False
+        # The corpus that is served, by its id.
         self.served: str | None = None
-        """The corpus that is served, by its id."""
         self.watch = None if corpus is None else CorpusWatch(corpus)
+        # The last corpus that could not be served.
         self._refused: str | None = None
-        """The last corpus that could not be served."""
         if corpus is not None:
             self.served = corpus.manifest["id"]
             self.metrics.corpus.labels(self.served).set(1)

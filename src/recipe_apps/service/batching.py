@@ -21,22 +21,22 @@ from recipe_apps.service.metrics import ServiceMetrics
 from recipe_apps.service.process import ScoringProcess
 from recipe_apps.web.refusals import Refusal, attempt, refusal
 
+# Seconds between two looks for clients that have hung up.
 _SWEEP = 0.1
-"""Seconds between two looks for clients that have hung up."""
+# Seconds to wait for a thread whose batch has no client left.
 _GRACE = 5.0
-"""Seconds to wait for a thread whose batch has no client left."""
+# Clients that may fill their share at once.
 _CLIENTS = 4
-"""Clients that may fill their share at once."""
+# Characters of the plans of one client that wait, with their prompts; four times as many in all.
 _QUEUE_CHARACTERS = 16 << 20
-"""Characters of the plans of one client that wait, with their prompts; four times as many in all."""
+# Plans scored together, and their characters with their prompts; a plan that has more is scored alone.
 # A batch of long texts is cut, so that short ones do not wait behind it.
 _BATCH, _BATCH_CHARACTERS = 64, 100_000
-"""Plans scored together, and their characters with their prompts; a plan that has more is scored alone."""
+# Seconds that the first request after a pause waits for others to be scored with it.
 # Enough for requests that a trainer sends together.
 _LINGER = 0.001
-"""Seconds that the first request after a pause waits for others to be scored with it."""
+# Characters that a plan counts for at least: one without steps is work, too.
 _LEAST = 40
-"""Characters that a plan counts for at least: one without steps is work, too."""
 
 Scored = Reward | Refusal
 IsDisconnected = Callable[[], Awaitable[bool]]
@@ -64,15 +64,15 @@ class Batcher:
             heaviest=_BATCH_CHARACTERS,
             prepare=self._warm_up,
         )
+        # Requests without an answer: when each was accepted, whether its client is still there, and who scores it.
         self._open: dict[Future[list[Reward]], tuple[float, IsDisconnected, Scorer]] = {}
-        """Requests without an answer: when each was accepted, whether its client is still there, and who scores it."""
+        # Scorers that were replaced, until what they were asked is answered.
         self._retired: list[Scorer] = []
-        """Scorers that were replaced, until what they were asked is answered."""
         self._clock = threading.Thread(target=self._keep_time, name="recipe-clock", daemon=True)
         self._busy_since: float | None = None
         self._warmed, self._stopping, self._ended = warm is None, False, threading.Event()
+        # Why warming up failed; a service that cannot warm up cannot serve.
         self.failure: str | None = None
-        """Why warming up failed; a service that cannot warm up cannot serve."""
 
     def start(self) -> None:
         """Begin to warm up, and then to score; called in the event loop."""

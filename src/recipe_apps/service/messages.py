@@ -11,8 +11,8 @@ from recipe.plan_text import plan_steps
 from recipe.reward.scorer import PromptGroup
 from recipe_apps.web.refusals import Refusal, Texts, read
 
+# What `str.splitlines` splits at.
 _LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
-"""What `str.splitlines` splits at."""
 
 
 MAX_BODY = 4 << 20
@@ -21,12 +21,12 @@ MAX_BODY = 4 << 20
 QUEUE = 4096
 """Plans of one client, an address, that may wait to be scored; requests beyond are refused with `queue_full`. Four
 times as many may wait in all."""
+# Characters of a step or a goal.
 # An encoder reads the first few hundred tokens of a text; what is longer is no step.
 _MAX_CHARACTERS = 10_000
-"""Characters of a step or a goal."""
+# Lines of a completion; more than its token limit can write.
 # Lines cost more than characters: each is looked at for a step.
 _MAX_LINES = 20_000
-"""Lines of a completion; more than its token limit can write."""
 
 
 class ServiceSettings(Settings):

@@ -10,11 +10,11 @@ from recipe.types import Reward
 from recipe_apps.service.messages import ServiceSettings, checked, completion_steps
 from recipe_apps.web.refusals import Refusal, Texts, read
 
+# Fields of an earlier verdict, which a rollout that is verified again still carries.
 _VERDICT = (
     "reward", "reward_components", "mask_sample", "failure_kind", "failure_reason",
     "_ng_failure_class", "_ng_failure_judge_error",
 )  # fmt: skip
-"""Fields of an earlier verdict, which a rollout that is verified again still carries."""
 
 
 class Part(BaseModel):

@@ -21,8 +21,8 @@ from recipe_apps.web.process import LOG_FORMAT
 from recipe_apps.web.refusals import Refusal, attempt
 
 _LOG = logging.getLogger(__name__)
+# Seconds that a process has to end before it is killed.
 _GRACE = 5.0
-"""Seconds that a process has to end before it is killed."""
 
 
 class ScoringProcess:

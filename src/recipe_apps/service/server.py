@@ -18,8 +18,8 @@ from recipe_apps.service.process import ScoringProcess
 from recipe_apps.web.process import run_service
 
 _BATCH = 64
+# Seconds beyond the limit of a request after which a service that drains gives up.
 _LONGEST_DRAIN = 10.0
-"""Seconds beyond the limit of a request after which a service that drains gives up."""
 
 
 def open_verifier(

@@ -58,16 +58,16 @@ except ModuleNotFoundError as error:
 
 _LOG = logging.getLogger(__name__)
 _FRAMES = FrameConfig()
+# Seconds between two looks for runs and clips that are not needed any more.
 _SWEEP = 1.0
-"""Seconds between two looks for runs and clips that are not needed any more."""
+# Plans of a run that does not say how many, and of any run.
 # Plans of a run are written side by side, and people compare a few.
 _PLANS, _MAX_PLANS = 4, 8
-"""Plans of a run that does not say how many, and of any run."""
+# Bytes of a request other than a clip; a history and a plan of the largest size are 100 kB of ASCII.
 _MAX_BODY = 256 << 10
-"""Bytes of a request other than a clip; a history and a plan of the largest size are 100 kB of ASCII."""
+# Readers of events at once, in all and of one run; further ones are refused with `too_many_readers`.
 # A reader costs a socket and a task, and files are limited (`recipe_apps.web.process`).
 _READERS, _READERS_PER_RUN = 256, 16
-"""Readers of events at once, in all and of one run; further ones are refused with `too_many_readers`."""
 # examples/deploy: systemd waits longer than that.
 DRAIN_SECONDS = 30.0
 """Seconds that runs have to end once the service is told to."""

@@ -25,15 +25,15 @@ Value = TypeVar("Value")
 # An hour at 1.2 Mbit/s. docs/production.md gives the size to the proxy.
 MAX_CLIP, MAX_CLIP_SECONDS = 512 << 20, 3600.0
 """Size and length of a clip."""
+# Clips on disk at once.
 # 16 of the largest size take 8 GiB of the disk.
 _CLIPS = 16
-"""Clips on disk at once."""
+# Clips that are looked at as they arrive, and as many that are decoded for a run, at once.
 # Each takes a core, and a GiB of memory (`recipe.perception.uploads`).
 _DECODERS = 2
-"""Clips that are looked at as they arrive, and as many that are decoded for a run, at once."""
+# Processor time that looking at a clip may take, and decoding it; by the clock half as much again may pass.
 # For clips that are made to hold a decoder: frames are sought, so that an honest one of an hour takes a part of it.
 _PROBE_SECONDS, _DECODE_SECONDS = 20, 120
-"""Processor time that looking at a clip may take, and decoding it; by the clock half as much again may pass."""
 
 
 @dataclass(slots=True)

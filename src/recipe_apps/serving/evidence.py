@@ -27,12 +27,12 @@ from recipe.types import PooledAlignment, Reward
 
 SUPPORT = 0.01
 """What a step has to add for it to count as supported."""
+# Narrations shown for a step.
 _SHOWN = 12
-"""Narrations shown for a step."""
+# Similarity that both steps of a pair need in a narration, for it to say in which order they come.
 _VOTE = 0.2
-"""Similarity that both steps of a pair need in a narration, for it to say in which order they come."""
+# Rewards in memory: those of every beginning of all plans under way, and of what remains of them without a step.
 _REWARDS_KEPT = 8_192
-"""Rewards in memory: those of every beginning of all plans under way, and of what remains of them without a step."""
 
 Row = dict[str, Any]
 PromptedPlan = tuple[Prompt, Steps]

@@ -29,16 +29,16 @@ from recipe_apps.web.refusals import Refusal
 
 _LOG = logging.getLogger(__name__)
 SOURCE = "served"
+# For each file the fields that tell its rows apart: a second row with the same values replaces the first.
 _KEYS = {
     "examples.jsonl": ("example_id",),
     "predictions.jsonl": ("example_id", "sample"),
     "ratings.jsonl": ("example_id", "sample", "rater"),
     "steps.jsonl": ("example_id", "sample", "rater", "step"),
 }
-"""For each file the fields that tell its rows apart: a second row with the same values replaces the first."""
 
+# Further fields that are read again.
 _NEEDED = {"steps.jsonl": ("verdict", "was")}
-"""Further fields that are read again."""
 
 Row = dict[str, Any]
 

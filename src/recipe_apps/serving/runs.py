@@ -29,9 +29,9 @@ except ModuleNotFoundError as error:
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 _ENDS = ("done", "failed", "cancelled")
+# Seconds of silence after which a comment shows that the connection lives.
 # nginx closes a connection that is silent for 60 seconds, unless it is told otherwise.
 _HEARTBEAT = 15.0
-"""Seconds of silence after which a comment shows that the connection lives."""
 # A run takes seconds to write: whoever would stand behind 64 others is told at once, and not after minutes.
 QUEUE = 64
 """Runs that may wait; further ones are refused with `queue_full`."""
@@ -41,8 +41,8 @@ KEEP_SECONDS = 900.0
 # A page that lost its connection tries again within seconds.
 ABSENT_SECONDS = 60.0
 """Seconds after which a run that nobody reads is cancelled."""
+# Ended runs that are known, whatever their age: memory does not grow with the number of visitors.
 _MOST_ENDED = 1_000
-"""Ended runs that are known, whatever their age: memory does not grow with the number of visitors."""
 
 
 @dataclass(eq=False)

@@ -172,11 +172,11 @@ class EvidenceWorker(threading.Thread):
         """Without a corpus runs end as they are written."""
         super().__init__(name="evidence", daemon=True)
         self.corpus, self._metrics = corpus, metrics
+        # For each run that has begun the corpus that it is asked about to its end, whatever is served meanwhile.
         self._asked: dict[str, CorpusEvidence | None] = {}
-        """For each run that has begun the corpus that it is asked about to its end, whatever is served meanwhile."""
         self._news: dict[str, Run] = {}
+        # For each run that has begun the last text and row of each step, by plan and number.
         self._published: dict[str, dict[tuple[int, int], tuple[str, Row]]] = {}
-        """For each run that has begun the last text and row of each step, by plan and number."""
         self._changed = threading.Condition()
         self._closed = False
 

@@ -13,8 +13,8 @@ class CorpusWatch:
 
     def __init__(self, corpus: Corpus) -> None:
         self.folder = corpus.folder
+        # The corpus that lies in the folder now, by its id; None where there is none that can be read.
         self.on_disk: str | None = corpus.manifest["id"]
-        """The corpus that lies in the folder now, by its id; None where there is none that can be read."""
         self._stamp: tuple[int, int, int] | None = None
 
     def look(self) -> bool:

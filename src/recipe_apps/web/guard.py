@@ -30,13 +30,13 @@ except ModuleNotFoundError as error:
 
 OPEN = ("/healthz", "/readyz")
 """Health probes; no token needed."""
+# Bytes of a body that is read in the event loop, and of each body that may be held whatever the others are.
 _INLINE, _FREE = 8 << 10, 64 << 10
-"""Bytes of a body that is read in the event loop, and of each body that may be held whatever the others are."""
+# Bodies read at once outside the event loop; more would only take turns at one interpreter.
 _THREADS = 2
-"""Bodies read at once outside the event loop; more would only take turns at one interpreter."""
+# Bodies of the largest size whose bytes may be held at once.
 # 64 MiB of the reward service, 320 MB of the board.
 _HELD = 16
-"""Bodies of the largest size whose bytes may be held at once."""
 # A slow line sends 128 kbit/s.
 BODY_SECONDS, BODY_RATE = 60.0, 16_000
 """A body arrives in so many seconds and one more for each so many bytes that it may have: a client that drips it holds

@@ -21,14 +21,14 @@ except ModuleNotFoundError as error:
 _LOG = logging.getLogger(__name__)
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# Files that are left for the corpus, the model, the database and the log; and connections that are allowed anyway.
 _RESERVED, _FEWEST = 100, 16
-"""Files that are left for the corpus, the model, the database and the log; and connections that are allowed anyway."""
+# Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle.
 # CPython 3.11's own are (700, 10, 10).
 _GC_THRESHOLDS = (20_000, 50, 50)
-"""Thresholds of garbage collection: a request makes hundreds of objects, none of them in a cycle."""
+# Seconds that the event loop may keep the interpreter while a thread that computes waits for it.
 # CPython's own is 0.005.
 _SWITCH_INTERVAL = 0.0002
-"""Seconds that the event loop may keep the interpreter while a thread that computes waits for it."""
 
 
 class _Server(uvicorn.Server):

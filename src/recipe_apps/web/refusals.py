@@ -74,9 +74,9 @@ _STATUS = {
     "timed_out": 504,
 }
 _UNUSABLE = 422
+# Of a body. Pydantic reads a list of millions, and tells the fault of each unknown field, within one hold of the
+# interpreter: the limits come first.
 _MOST_VALUES, _MOST_FIELDS = 250_000, 10_000
-"""Of a body. Pydantic reads a list of millions, and tells the fault of each unknown field, within one hold of the
-interpreter: the limits come first."""
 _FIELD = re.compile(rb'(?<!\\)"\s*:')
 FAILURES = ("compute_failed", "internal", "queue_full", "stopped", "timed_out")
 """Refusals that say nothing about the sample: the same request may be answered later."""

@@ -318,8 +318,8 @@ class WorkerPool:
         self, context: SpawnContext, events: "Queue[Event]", workers: int, devices: Sequence[str] = ()
     ) -> None:
         self.has_gpus = bool(devices)
+        # Stages at once, with a GPU (True) and without (False).
         self.room: Mapping[bool, int] = {True: len(devices), False: workers}
-        """Stages at once, with a GPU (True) and without (False)."""
         self._context, self._events = context, events
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for device in devices:
@@ -367,8 +367,8 @@ class WorkerPool:
             wait(left, timeout=HEARTBEAT)
 
 
+# In a worker: where its progress goes; a queue reaches a process only when it starts.
 _events: "Queue[Event] | None" = None
-"""In a worker: where its progress goes; a queue reaches a process only when it starts."""
 
 
 def _start_worker(events: "Queue[Event]", device: str | None) -> None:
@@ -397,6 +397,7 @@ def _work(run_dir: Path, stage: Stage) -> None:
     write_json(record, {"identity": stage.identity, "done": True, **times})
 
 
+# What worker processes, and the one that cleans up behind them, start with unless the user says otherwise.
 _ENVIRONMENT = {
     # Spinning threads slow small models down.
     "OMP_NUM_THREADS": "1",
@@ -404,4 +405,3 @@ _ENVIRONMENT = {
     # What ended workers leave is removed; the warning about it helps nobody.
     "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
-"""What worker processes, and the one that cleans up behind them, start with unless the user says otherwise."""

@@ -28,10 +28,10 @@ SYMBOL_STEPS = 300
 """Steps of each of the first two stages at most, as the figures of the video demo were made with."""
 COLUMNS = 12
 """Frames of a clip that the report's picture shows, at most."""
+# Of the third stage: clips in a step, and the decoder's learning rate.
 _ALIGN_BATCH, _ALIGN_RATE = 16, 1e-3
-"""Of the third stage: clips in a step, and the decoder's learning rate."""
+# Share of the batches of the third stage whose history is text.
 _TEXT_SHARE = 0.1
-"""Share of the batches of the third stage whose history is text."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,8 @@ class TableFigures:
     """What is to be known of each regime, by heading, then by regime: such as the history that its judge reads."""
 
 
+# An accuracy that is missing, by reading.
 _MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
-"""An accuracy that is missing, by reading."""
 
 
 @dataclass(frozen=True, slots=True)

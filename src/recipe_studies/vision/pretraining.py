@@ -40,10 +40,10 @@ STOP_WORDS = frozenset((
     "of", "off", "on", "onto", "out", "over", "that", "the", "to", "until", "up", "with",
 ))  # fmt: skip
 
+# Width of an attention head.
 _HEAD = 32
-"""Width of an attention head."""
+# Factor of the cosines in the softmax over the vocabulary.
 _SHARPNESS = 16.0
-"""Factor of the cosines in the softmax over the vocabulary."""
 
 
 @dataclass(frozen=True, slots=True)

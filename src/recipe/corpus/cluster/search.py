@@ -35,11 +35,11 @@ except ModuleNotFoundError as error:
 
 Vectors = NDArray[np.float32]
 
+# Bytes of shared memory of a cluster started here: only queries, hits and counts travel, never vectors.
 _OBJECT_STORE = 128 << 20
-"""Bytes of shared memory of a cluster started here: only queries, hits and counts travel, never vectors."""
 
+# Seconds for a named cluster to accept a connection.
 _PATIENCE = 10.0
-"""Seconds for a named cluster to accept a connection."""
 
 
 @contextmanager
@@ -146,8 +146,8 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
     ) -> None:
         """`names` are those of all shards of the corpus."""
         self._folder, self._names, self._actors, self._timeout = folder, names, actors, timeout
+        # The numbers of the shards that each actor searches.
         self.shares = list(shares)
-        """The numbers of the shards that each actor searches."""
         self._stack = ExitStack()
 
     @classmethod

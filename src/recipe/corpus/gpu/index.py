@@ -33,14 +33,14 @@ except ModuleNotFoundError as error:
 Precision = Literal["int8", "float16"]
 KINDS: dict[Precision, torch.dtype] = {"int8": torch.int8, "float16": torch.float16}
 
+# Bytes copied to a device at a time.
 _PIECE = 1 << 26
-"""Bytes copied to a device at a time."""
+# Bytes of a device that a search needs besides the vectors and its sums.
 _WORKING = 1 << 30
-"""Bytes of a device that a search needs besides the vectors and its sums."""
 BATCH = 64
 """Queries of which a device holds the sums at a time."""
+# What the matrix units may lose of a float32 sum at each addition: they cut off where others round.
 _UNIT = 2.0**-23
-"""What the matrix units may lose of a float32 sum at each addition: they cut off where others round."""
 
 
 class DeviceShards(NamedTuple):

@@ -19,20 +19,20 @@ NARROWEST = 16
 """Columns of the narrowest tile that the matrix units take."""
 BLOCK = 256
 """Narrations of a block."""
+# Narrations widened to float64 at a time, a multiple of a block.
 _CHUNK = 1 << 18
-"""Narrations widened to float64 at a time, a multiple of a block."""
+# Blocks that are read at a time.
 _PAIRS = 1 << 14
-"""Blocks that are read at a time."""
 WINDOW = 1 << 15
 """Narrations among which those of equal length are brought together: far apart in memory they cost address look-ups."""
 MOST_STEPS = 128
 """Steps of a query: more would not fit the registers with even one query a block."""
 HOPPER = 227 << 10
 """Bytes of shared memory that a program may have on an H100 or H200."""
+# Bytes of it through which threads exchange what is not multiplied, besides the heads' maxima.
 _EXCHANGED = 8 << 10
-"""Bytes of it through which threads exchange what is not multiplied, besides the heads' maxima."""
+# Of the product of two codes.
 _LARGEST = 127 * 127
-"""Of the product of two codes."""
 
 
 class BlockShape(NamedTuple):

@@ -22,13 +22,13 @@ Steps = NDArray[np.float32] | NDArray[np.float64]
 LANES = 8
 STEPS = 4
 """Steps in a tile: the caller pads the queries with zero rows to a multiple of it."""
+# Segments whose similarities are held, in the first cache, until the dynamic programme takes them.
 _SEGMENTS_AT_ONCE = 32
-"""Segments whose similarities are held, in the first cache, until the dynamic programme takes them."""
 
 _INT = ir.IntType(64)
 _HALVES = ir.VectorType(ir.HalfType(), LANES)
+# LLVM's type, its short name and its size.
 _NUMBERS = {types.float32: (ir.FloatType(), "f32", 4), types.float64: (ir.DoubleType(), "f64", 8)}
-"""LLVM's type, its short name and its size."""
 
 
 def _tile(typing_context: Any, steps: Any, x0: Any, x1: Any, first: Any, d: Any, w0: Any, w1: Any) -> Any:

@@ -29,14 +29,14 @@ PANEL_ROWS, PANEL_GROUPS, LANES = 8, 3, 16
 """Segments and groups of `LANES` steps of a panel of `panel_dots`."""
 
 _LINE = 64
+# Bytes between what is read and what is asked for from memory: more than arrives while a tile is computed.
 _AHEAD = 16 << 10
-"""Bytes between what is read and what is asked for from memory: more than arrives while a tile is computed."""
 
 IN_ORDER, IN_BLOCK, SCATTERED = 0, 1, 2
 """How 16 columns lie: one block of 16 from its first to its last, within one block, or anywhere."""
 
+# Below every sum; with any similarity added still within 32 bits.
 _LOWEST = -(1 << 30)
-"""Below every sum; with any similarity added still within 32 bits."""
 
 _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)

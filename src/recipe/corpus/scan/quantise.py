@@ -20,10 +20,10 @@ from recipe.corpus.scan.integers import IN_BLOCK, IN_ORDER, LANES, PANEL_GROUPS,
 LARGEST = 127
 VECTORS_AT_ONCE = 4096
 """Vectors widened to float64 at a time."""
+# Rounds a float64 up beyond what its float32 may lose, and beyond the error of the rotation itself.
 _UP = 1 + 2.0**-22
-"""Rounds a float64 up beyond what its float32 may lose, and beyond the error of the rotation itself."""
+# Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks.
 _SPARE = 3
-"""Columns of a block that may stay empty: cheaper than gathering 16 steps from several blocks."""
 
 
 def rotate(vectors: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -199,8 +199,8 @@ class _ColumnPlan:
     def __init__(self, unique: int) -> None:
         self.positions = np.full(unique, -1, np.int64)
         self.width = 0
+        # Columns left in the block that is being filled.
         self._free: list[int] = []
-        """Columns left in the block that is being filled."""
         self._zeros: dict[int, int] = {}
 
     def place(self, steps: list[int]) -> tuple[int, int]:

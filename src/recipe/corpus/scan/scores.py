@@ -20,19 +20,19 @@ from recipe.corpus.scan.quantise import Queries, cache_lines, lay_out, scratch
 from recipe.corpus.scan.shards import Bounds, Shard
 from recipe.errors import ConfigError
 
+# What each instruction set of the integer scan needs, best first; every processor has the last.
 _FEATURES = {
     "vnni": ("avx512f", "avx512bw", "avx512vl", "avx512vnni"),
     "avx2": ("avx2",),
     "portable": (),
 }
-"""What each instruction set of the integer scan needs, best first; every processor has the last."""
 SINGLE_COLUMNS = 12
 """Unique steps up to which queries are taken one by one; a panel of 16 columns would be multiplied in vain."""
 SINGLE_QUERIES = 3
 CHUNK_BYTES = 16 << 20
 """Vectors handed to a thread at a time, at most: long enough that the system spreads the threads over the cores."""
+# Pieces for each thread, at least: short enough that threads end together.
 _CHUNKS = 4
-"""Pieces for each thread, at least: short enough that threads end together."""
 PAIRS_AT_ONCE = 128
 """Pairs handed to a thread at a time in exact scoring."""
 _EPSILON = 2.0**-24

@@ -205,8 +205,8 @@ def _open(folder: Path, record: ShardRecord, first: int, dimension: int, streame
     return parts
 
 
+# What NumPy raises for a header that is no header.
 _HEADER_ERRORS = (ValueError, TypeError, KeyError, SyntaxError, OverflowError, MemoryError, tokenize.TokenError)
-"""What NumPy raises for a header that is no header."""
 
 
 def _array(

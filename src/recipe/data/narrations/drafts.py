@@ -228,10 +228,10 @@ def caption(item: object) -> Caption | Fault:
     return Caption(item.get("text"), *times_of(item))
 
 
+# Seconds that a word takes at most in speech; milliseconds that it takes at least.
 _SLOWEST, _FASTEST = 20.0, 100.0
-"""Seconds that a word takes at most in speech; milliseconds that it takes at least."""
+# Seconds of the longest video that YouTube takes.
 _LONGEST_VIDEO = 12 * 3600
-"""Seconds of the longest video that YouTube takes."""
 _UNIT = Fault(
     "times in no certain unit",
     "the numbers may be seconds, milliseconds or frames",

@@ -29,6 +29,7 @@ MOST_CHARACTERS = 1 << 24
 _READ_AT_ONCE = 1 << 18
 _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(gz|zst)$", re.IGNORECASE)
+# What the libraries raise for archives that are damaged or, RuntimeError, locked.
 _DAMAGE = (
     EOFError,
     zlib.error,
@@ -41,7 +42,6 @@ _DAMAGE = (
     LookupError,
     TypeError,
 )
-"""What the libraries raise for archives that are damaged or, RuntimeError, locked."""
 
 
 class SourceFile(NamedTuple):

@@ -78,8 +78,8 @@ def list_drafts(
     """The draft of one video; none where no caption reaches the smallest score that is asked for."""
     before = report.below_score
     captions: list[Caption | Fault] | Fault
+    # The index in the lists that each caption comes from.
     rows: Sequence[int] = ()
-    """The index in the lists that each caption comes from."""
     starts: Any = None if isinstance(lists, Fault) else lists.start
     ends: Any = None if isinstance(lists, Fault) else lists.end
     texts: Any = None if isinstance(lists, Fault) else lists.text
@@ -138,11 +138,11 @@ BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or l
 
 
 _OWN = 'give {"video_id", "segments": [{"start", "end", "text"}]}'
+# What to do with the lines of other projects, by a field that they have.
 _OTHERS = {
     "vid_name": "name its fields video_id and segments (HERO and TVR have vid_name and sub), with times of the video",
     "audio_filepath": f"{_OWN}, for a manifest of NeMo has no times of captions",
 }
-"""What to do with the lines of other projects, by a field that they have."""
 
 
 def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingReport) -> Iterator[Draft]:
@@ -240,8 +240,8 @@ def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingRe
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _CLOSING = re.compile(r"[\]}]")
+# An error or the end of a number this close to the end of the text may be different once the text goes on.
 _SLACK = 16
-"""An error or the end of a number this close to the end of the text may be different once the text goes on."""
 
 
 def members(file: SourceFile, encoding: str) -> Iterator[tuple[str, Any]]:

@@ -28,6 +28,7 @@ _USUAL = re.compile(
     re.IGNORECASE,
 )
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
+# First words of labels that name no speaker.
 _LABELS = frozenset(
     re.findall(
         r"\w+",
@@ -42,17 +43,16 @@ _LABELS = frozenset(
     ingredienti 注意 提示 步骤""",
     )
 )
-"""First words of labels that name no speaker."""
+# A name before a colon, with a dash before it, a role behind it or brackets around it.
 _HEAD = re.compile(
     r"\s*(?:(?:[-\u2013\u2014*\u2022]|>{2,})\s*)?(?P<open>[\[(])?\s*"
     r"(?P<name>(?:(?:Dr|Mr|Mrs|Ms|Prof|St)\. )?[^\W\d_][\w'\u2019.-]*(?: (?:&|[\w'\u2019.-]+)){0,3}?)"
     r"(?:\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|：\s*)(?=\S)"
 )
-"""A name before a colon, with a dash before it, a role behind it or brackets around it."""
 _NAME = re.compile(r"(?:[A-ZÀ-ÞА-Я][\w'\u2019.-]*|de|da|van|von|der|del|la|le|al|bin|&|\d+)(?: |$)")
 _AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|half)\b", re.IGNORECASE)
+# Share of captions with a head from which a file is one that names its speakers.
 _SHARE = 0.8
-"""Share of captions with a head from which a file is one that names its speakers."""
 
 
 def without_marks(text: str) -> str:

@@ -98,14 +98,14 @@ def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
     return InputError.at(file.label, problem, "choose one with --language (`language` of the reading options)")
 
 
+# The fields of a narration in the project's own form.
 _OWN = {"video_id", "title", "source", "url", "segments", "sentences"}
-"""The fields of a narration in the project's own form."""
+# What the JSON of a transcript holds.
 _TRANSCRIPT = re.compile(
     r'"(segments|chunks|transcription|events|snippets|utterances|sentences|words|items|results?|phrases|audio_segments'
     r'|recognizedPhrases|initialSegments|cueGroups|segment)"\s*:\s*(\[\s*|\{\s*"\w+"\s*:\s*\[?\s*)[\[{]'
     r'|\A\[\s*\{[^][{}]{0,2000}"text"\s*:|\A\{\s*"(text"\s*:\s*"|(task|language|wireMagic|systeminfo)"\s*:)'
 )
-"""What the JSON of a transcript holds."""
 
 
 def read_narrations(

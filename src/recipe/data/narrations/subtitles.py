@@ -34,12 +34,12 @@ from recipe.data.video_ids import video_name
 from recipe.errors import InputError, quoted
 
 LINE_END = re.compile(r"\r*\n|\r")
+# Where a file was appended to another: at a byte order mark, or at a header right behind the last word.
 _JOINT = re.compile(r"\ufeff(?=\s*(?:WEBVTT|\d))|(?<=\S)(?=WEBVTT[ \t]*[\r\n])")
-"""Where a file was appended to another: at a byte order mark, or at a header right behind the last word."""
 # Zero-width and directional marks, which players do not show and `\s` does not match.
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+# Fullwidth forms of ASCII.
 _WIDE = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-"""Fullwidth forms of ASCII."""
 _MARKUP = re.compile(r"</?[A-Za-z][^<>\n]*>|<\d[\d:.,]*>|\{\\[^{}\n]*\}")
 _BREAK = re.compile(r"<br\s*/?>|\[br\]", re.IGNORECASE)
 
@@ -49,23 +49,23 @@ _ARROW = rf"(?:{_DASH}|\s){{0,8}}(?:>|&gt;|[\u2192\u21d2\u2794\u279c\u27a1\u27f6
 _LONG_ARROW = r"[-\u2010-\u2015\u2212]{2}\s?(?:>|&gt;)"
 _TIME = r"(?:\d{1,9}\s?:\s?)?\d{1,9}\s?:\s?\d{1,9}(?:\s?[.,]\s?\d{1,9}|[:;]\d{3}(?!\d))?"
 _EXACT_TIME = r"\d{1,9}:\d{1,9}:\d{1,9}[.,]\d{1,9}"
+# An arrow of any kind between two times, or, between two exact times, a dash, a comma or a space.
 _TIME_LINES = (
     re.compile(rf"\s*([\[(]?)\s*({_TIME}){_ARROW}\s*({_TIME})(.*)"),
     re.compile(rf"\s*([\[(]?)\s*({_EXACT_TIME})(?:{_DASH}|[,\s]){{1,5}}({_EXACT_TIME})(.*)"),
 )
-"""An arrow of any kind between two times, or, between two exact times, a dash, a comma or a space."""
 _SETTINGS = re.compile(r"(?:\s+[A-Za-z][\w-]*[:=]\S+)*\s*")
 
 _MAY_BE_TIMES = re.compile(r"\d\s?[:;]|>|&gt;|[\u2192\u21d2\u2794\u279c\u27a1\u27f6]")
 _CLOCK = r"\d{1,9}\s?[:;]\s?-?\d{1,9}"
 _LONG_CLOCK = rf"{_CLOCK}(?:\s?[:;.,]\s?-?\d{{1,9}}){{1,4}}"
 _EXACT_CLOCK = r"\d{1,9}[:;]-?\d{1,9}(?:[:;]-?\d{1,9}[:;.,]-?\d{1,9}|[.,]-?\d{3})"
+# What nobody says: an exact clock next to an arrow, an arrow without a time, or a line of exact clocks alone.
 _LIKE_TIMES = re.compile(
     rf"{_LONG_CLOCK}{_ARROW}|{_ARROW}\s?{_DASH}?\s?{_LONG_CLOCK}"
     rf"|{_CLOCK}.{{0,40}}{_LONG_ARROW}|{_LONG_ARROW}.{{0,40}}{_CLOCK}|^\s*{_LONG_ARROW}|{_LONG_ARROW}\s*$"
     rf"|^\W*{_EXACT_CLOCK}\W*$|^\W*{_EXACT_CLOCK}\W{{1,6}}{_EXACT_CLOCK}"
 )
-"""What nobody says: an exact clock next to an arrow, an arrow without a time, or a line of exact clocks alone."""
 _LONE_CLOCK = re.compile(rf"\W*{_EXACT_CLOCK}\W*")
 _NEGATIVE = re.compile(rf"^\s*{_DASH}\s?\d|(?:>|&gt;|\u2192)\s*{_DASH}\s?\d|[:;.,]\s?-\d")
 _FRAMES = re.compile(r"\d[:;]\d+[:;]\d+[:;]\d{1,2}(?!\d)|\d;\d")
@@ -78,8 +78,8 @@ _HEADER_LINE = re.compile(r"(?:Kind|Language)\s*:")
 _NO_CUE = re.compile(r"NOTE(?:[ \t].*)?|STYLE|REGION")
 # HLS maps the clock of a segment to that of its stream (RFC 8216, section 3.5).
 _CLOCKS = re.compile(r"X-TIMESTAMP-MAP\s*=(?=.*MPEGTS:(\d{1,20}))(?=.*LOCAL:([\d:.,]+))")
+# Ticks of an MPEG clock in a second; its counter has 33 bits.
 _TICKS = 90_000
-"""Ticks of an MPEG clock in a second; its counter has 33 bits."""
 
 _NOT_SUBTITLES = Fault(
     UNREAD,
@@ -137,10 +137,10 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
     webvtt = _HEADER.match(text.lstrip("\ufeff \t\r\n")) is not None
     numbers = _Numbers(webvtt)
     current: tuple[int, tuple[float, float, str] | Fault] | None = None
+    # The lines since the last time line.
     above: list[tuple[int, str]] = []
-    """The lines since the last time line."""
+    # The comment, style or header that the lines belong to until a blank line.
     skipped = ""
-    """The comment, style or header that the lines belong to until a blank line."""
     origin: tuple[int, float] | None = None
     shift = 0.0
 
@@ -240,8 +240,8 @@ class _Numbers:
         self._webvtt = webvtt
         self._first = True
         self._kind = ""
+        # Whether a blank line stands between a number and the times.
         self._apart = False
-        """Whether a blank line stands between a number and the times."""
         self._last = 0
 
     def take(self, above: list[tuple[int, str]], report: ReadingReport) -> tuple[int, Fault] | None:
@@ -343,8 +343,8 @@ def _xml(label: str, text: str) -> Parsed:
     opened = [_Element("", 0.0, None)]
     parts: list[str] = []
     cue: tuple[int, int, float | Fault, float, bool] | None = None
+    # Seconds of the units that TTML counts times in; frames and ticks where the file tells their length.
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-    """Seconds of the units that TTML counts times in; frames and ticks where the file tells their length."""
     # The encoding overrides the one that the XML declares, since the text is decoded already.
     parser = expat.ParserCreate("utf-8", " ")
     parser.buffer_text = True
@@ -473,6 +473,7 @@ def _lyrics(_label: str, text: str) -> Parsed:
     return parsed
 
 
+# How a text in each layout begins, and its reader, or the name of a layout that is not read.
 _LAYOUTS: tuple[tuple[re.Pattern[str], Callable[[str, str], Parsed] | str], ...] = (
     (
         re.compile(
@@ -487,15 +488,14 @@ _LAYOUTS: tuple[tuple[re.Pattern[str], Callable[[str, str], Parsed] | str], ...]
     (re.compile(r"\{\d+\}\{\d*\}"), "MicroDVD, whose times are frames"),
     (re.compile(r"\[INFORMATION\]"), "SubViewer"),
 )
-"""How a text in each layout begins, and its reader, or the name of a layout that is not read."""
 
 
 _WORD_TIME = re.compile(r"<\d+:\d\d[\d:.,]*>")
 _SENTENCE = re.compile(r"[.?!]$")
+# Seconds between cues up to which an equal line counts as a repeat, not as said again.
 _TOUCH = 0.5
-"""Seconds between cues up to which an equal line counts as a repeat, not as said again."""
+# Seconds up to which a cue with the same lines as the one next to it is a step of the display.
 _FLASH = 0.05
-"""Seconds up to which a cue with the same lines as the one next to it is a step of the display."""
 _UTF_16 = Fault("not subtitles", "the text is UTF-16 without a byte order mark", "give its encoding, such as utf-16-le")
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
+# Numbers beyond are no times in any unit, and are not calculated with.
 # Eleven days in nanoseconds; floats hold whole numbers exactly up to 9 * 10**15.
 _HUGE = 10**15
-"""Numbers beyond are no times in any unit, and are not calculated with."""
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _ROLES = {
     word: role

@@ -33,21 +33,21 @@ _PHRASES = (
 _WORDS = ("words", "items", "word", "result")
 _RANKS = {name: rank for rank, name in enumerate((*_PHRASES, *_WORDS))}
 _YOUTUBE = {"events", "snippets", "initialSegments", "cues"}
+# Lists that one transcript may have several of; two of another name are two transcripts.
 _DIVIDED = {"sentences", "cues", "results", *_WORDS}
-"""Lists that one transcript may have several of; two of another name are two transcripts."""
+# Lists of readings of the same speech, the likeliest first.
 _READINGS = ("alternatives", "nBest")
-"""Lists of readings of the same speech, the likeliest first."""
 _TEXTS = (
     "text", "transcript", "display", "punctuated_word", "word", "content", "segment", "sentence", "simpleText", "utf8",
 )  # fmt: skip
+# Seconds of the recording, at the top of a file or in its metadata.
 _LENGTHS = ("duration", "audio_duration")
-"""Seconds of the recording, at the top of a file or in its metadata."""
 _SPEAKERS = ("speaker", "speaker_label", "speaker_id", "speakerTag", "speakerLabel", "speaker_tag")
 _SENTENCE_END = re.compile(r"[.?!\u3002\uff01\uff1f]\W*$")
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff]"
 _NO_GAP = re.compile(rf"\s+(?=[,.?!;:%\u3001\u3002\uff0c\uff01\uff1f])|(?<={_CJK})\s(?={_CJK})")
+# Seconds of silence after which words begin a caption of their own.
 _PAUSE = 1.0
-"""Seconds of silence after which words begin a caption of their own."""
 _MOST_WORDS = 40
 
 Items = list[tuple[str, dict[str, Any]]]

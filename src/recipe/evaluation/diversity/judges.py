@@ -49,8 +49,8 @@ SCHEMA: JsonObject = {
         "additionalProperties": False,
     },
 }
+# Characters at the end of an answer that are read.
 _READ = 50_000
-"""Characters at the end of an answer that are read."""
 _OBJECT = re.compile(r"\{[^{}]*\}")
 _MARKS = r"[\s\"'*_`]{0,8}"
 _NAME = r"(?:(?:the|my|final|overall)[ \t]){0,3}(?:(?:procedural[ _-]{1,3})?diversity[ _-]{1,3})?score"
@@ -177,8 +177,8 @@ MOST_COPIED = 0.5
 """Share of a plan that may repeat the history."""
 VERSION = 1
 """Of the formula: another one is another judge."""
+# Questions whose texts are embedded in one call.
 _TOGETHER = 512
-"""Questions whose texts are embedded in one call."""
 
 
 class ProxyDiversityJudge:

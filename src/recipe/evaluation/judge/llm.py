@@ -35,8 +35,8 @@ class ParsedAnswer(Protocol):
 
 Parsed = TypeVar("Parsed", bound=ParsedAnswer)
 
+# Characters of an answer that go to the rows.
 _KEPT = 4_000
-"""Characters of an answer that go to the rows."""
 _CHARACTERS_A_TOKEN = 4
 
 
@@ -74,8 +74,8 @@ class LanguageModelJudge:
         The identity holds the settings except those in `beside`, and the `further` ones.
         """
         self.config = config or JudgeConfig()
+        # The model's own name, without owner or folder.
         self.name = model.rstrip("/").rsplit("/", 1)[-1]
-        """The model's own name, without owner or folder."""
         self._engine, self._model = engine if isinstance(engine, Model) else Model(engine), model
         self.ledger = self._engine.ledger
         self._prompt, self._beside, self._further = prompt, set(beside), further

@@ -48,8 +48,8 @@ HALF = 0.5
 """A step that is like nothing known is foreign where fewer of its content words are known."""
 VERSION = 1
 """Of the formulas: another one is another judge."""
+# Texts embedded in one call, about.
 _AT_ONCE = 8_192
-"""Texts embedded in one call, about."""
 _WORD = re.compile(r"[^\W\d_]+")
 _FUNCTION_WORDS = (
     "a an and any are as at be been before after by for from has have if in into is it its of off on onto or out over "

@@ -46,22 +46,22 @@ from recipe.types import Grades, Unscored, Verdict
 
 PAPERS = "six-criteria"
 """The name of the paper's rubric."""
+# In place of the data where the texts around it are identified.
 _DATA = {name: f"${name}" for name in ("code", "data", "note", "keys")}
-"""In place of the data where the texts around it are identified."""
+# Characters at the end of an answer that are read.
 _READ = 50_000
-"""Characters at the end of an answer that are read."""
+# Opening braces and brackets that are tried.
 _TRIES = 1_000
-"""Opening braces and brackets that are tried."""
+# Words in keys of objects that repeat the names of the criteria but hold no scores.
 _NO_SCORES = frozenset(
     {"weight", "weights", "max", "maximum", "min", "minimum", "scale", "range", "example", "examples", "confidence"}
 )
-"""Words in keys of objects that repeat the names of the criteria but hold no scores."""
 _SCORE_KEYS = ("score", "rating", "grade", "value", "points")
 _CRITERION_KEYS = ("criterion", "criteria", "name", "dimension", "metric", "key")
 _SCORE = r"(?P<value>[-+]?\d+(?:\.\d+)?)(?:\s{0,3}(?:/|out of)\s{0,3}(?P<scale>\d+(?:\.\d+)?))?"
 _SCORE_ALONE = re.compile(rf"\s*{_SCORE}\s*")
+# Quotes and emphasis around names and numbers.
 _MARKS = r"[\s\"'*_`]{0,8}"
-"""Quotes and emphasis around names and numbers."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -135,8 +135,8 @@ class CriteriaRubric:
     def __init__(self, config: RubricConfig) -> None:
         self.config = config
         self.is_papers = config.name == PAPERS
+        # Rules whose caps are applied here, where the judge says that they hold.
         self._capping = tuple(rule for rule in config.rules if rule.caps)
-        """Rules whose caps are applied here, where the judge says that they hold."""
         self._template = config.prompt or packaged("recipe.evaluation.judge", "judge")
         lowest, highest = config.lowest, config.highest
         scored = {"type": "integer", "enum": [*range(lowest, highest + 1)]}

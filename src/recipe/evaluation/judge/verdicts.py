@@ -166,6 +166,7 @@ def accuracy_of(verdict: Verdict) -> float:
     return 100 * verdict.total / (len(CRITERIA) * HIGHEST)
 
 
+# Two controls, whether the first should score more than the second, and the finding where it is so and where not.
 _CHECKS = (
     (
         "reference", "other-goal", True,
@@ -193,7 +194,6 @@ _CHECKS = (
         "The judge was deceived: one text for all examples scores more than a plan of another goal",
     ),
 )  # fmt: skip
-"""Two controls, whether the first should score more than the second, and the finding where it is so and where not."""
 
 
 def control_findings(

@@ -27,8 +27,8 @@ _SHOWN_DIFFERENCES = (
     "score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "order", "coverage", "clean", "perfect", "steps",
     "length_error", "length_apart", "repeats", "copied", "proxy", "reward", "distinct", *REWARDS,
 )  # fmt: skip
+# Plans whose lines are compared with steps together.
 _AT_ONCE = 256
-"""Plans whose lines are compared with steps together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,10 @@ FOREIGN = 0.85
 """Share of the steps of other goals that a threshold keeps out."""
 THRESHOLDS = {"minilm": 0.6}
 """Least similarity of a line that means a step, by encoder: by the rule of `FOREIGN` on the graphs of CaptainCook4D."""
+# Decimals of a similarity; those after them depend on what else was encoded in the same batch.
 _DIGITS = 4
-"""Decimals of a similarity; those after them depend on what else was encoded in the same batch."""
+# Texts embedded in one call.
 _AT_ONCE = 4096
-"""Texts embedded in one call."""
 _JOINTS = re.compile(r"\s*(?:;|,?\s(?:and\s+then|then|and)\s)\s*", re.IGNORECASE)
 _CUT = "…"
 

@@ -49,8 +49,8 @@ RULE = "rule"
 """`Judgement.how` of a plan that no judge was shown."""
 WORLD = "world"
 """Name of the graphs of the embedded world in scores."""
+# Goals that are drawn at most: those where systems differ most.
 _GOALS = 40
-"""Goals that are drawn at most: those where systems differ most."""
 
 
 class ValidityMeasure(Measure):

@@ -14,8 +14,8 @@ from recipe.prompting import visible
 
 LOW_MARGIN = 0.05
 """A margin below which two actions are about as near."""
+# Characters of a step that are read.
 _MOST_CHARACTERS = 1_000
-"""Characters of a step that are read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ BASELINES: tuple[str, ...] = (*get_args(Chance), *FLOORS)
 Training = Literal["train", "train+validation"]
 WIDTH = max(HORIZONS)
 """Actions of a plan that count."""
+# Floors that are shown with a result.
 _FLOORS: tuple[Floor, ...] = ("goal-unigram", "goal-bigram")
-"""Floors that are shown with a result."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ from recipe.models.protocol import (
 from recipe.progress import SILENT, Advance, Progress
 
 _LOG = logging.getLogger(__name__)
+# Seconds that answers under way are awaited after Ctrl-C; a second one does not wait.
 _GRACE = 10.0
-"""Seconds that answers under way are awaited after Ctrl-C; a second one does not wait."""
+# Seconds between two looks whether streams are still wanted while nothing comes.
 _LOOK = 0.05
-"""Seconds between two looks whether streams are still wanted while nothing comes."""
 
 
 class EndpointEngine(Engine):
@@ -48,8 +48,8 @@ class EndpointEngine(Engine):
         self.config = config
         self._host = Host(config, ledger or Ledger())
         self._slots = asyncio.Semaphore(config.concurrency)
+        # Of the calls under way, each set once nothing new is to be asked.
         self._ends: WeakSet[asyncio.Event] = WeakSet()
-        """Of the calls under way, each set once nothing new is to be asked."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
@@ -97,8 +97,8 @@ class EndpointEngine(Engine):
 
         Raises as `answer`, and ComputeError for an answer that breaks off.
         """
+        # Those that the loop's thread receives, by the place of their request; None at the end of each stream.
         pieces: SimpleQueue[tuple[int, str | None]] = SimpleQueue()
-        """Those that the loop's thread receives, by the place of their request; None at the end of each stream."""
 
         async def written(place: int, request: ModelRequest) -> Answer:
             async with self._slots:
@@ -178,10 +178,10 @@ class EndpointEngine(Engine):
         outcomes: list[Answer | Refusal | None] = [None] * len(requests)
         left = iter(enumerate(requests))
         self._ends.add(ended)
+        # The first that concerns more than one chat: it ends the call.
         failure: RecipeError | None = None
-        """The first that concerns more than one chat: it ends the call."""
+        # Whether a request was answered, so that its form is right.
         answered = False
-        """Whether a request was answered, so that its form is right."""
         refused_chats = set[int]()
         # Refusals of so many chats, none of them answered, count as a fault of the request.
         enough = min(self.config.concurrency, len({id(request.chat) for request in requests}))

@@ -43,17 +43,18 @@ except ModuleNotFoundError as error:
 
 # Those that openai's own client tries again, and 425, too early.
 _PASSING = frozenset({408, 409, 425, 429})
+# After these the request may still be worked on, or was answered behind a gateway.
 _UNDECIDED = frozenset({408, 409, 502, 504})
-"""After these the request may still be worked on, or was answered behind a gateway."""
+# What may be wrong with one request and not with the others.
 _ONE_CHAT = frozenset({400, 413, 422})
-"""What may be wrong with one request and not with the others."""
+# llama.cpp's words for a chat that is too long, which may come with any status.
 _CONTEXT = "context.size"
-"""llama.cpp's words for a chat that is too long, which may come with any status."""
 _TOO_LONG = f"{_CONTEXT}|context.(length|window)|max_model_len|too (long|large|many tokens)|at least 1, got -"
 _FILTERED = "content.(filter|policy|management)|moderation|safety"
 _EMPTY_ACCOUNT = "insufficient_quota"
 UNREAD_TRIES = 3
 """An answer that could not be read so often will not be."""
+# Remedies by patterns of the status and of what is said in lower case; the first applies.
 _REMEDIES = {
     r"max_(completion_)?tokens.*(too large|less than|at most|context)": "lower max_tokens: --set "
     "sampling.max_tokens=N, of Phi phi.max_tokens, of a judge judge.max_tokens",
@@ -77,13 +78,12 @@ _REMEDIES = {
     r"\bmodel\b.*(not found|not exist|invalid)|(invalid|unknown) model": "check the model's name",
     "": "change the request: its frames, its length or the model",
 }
-"""Remedies by patterns of the status and of what is said in lower case; the first applies."""
 _METHOD = "/chat/completions"
 _LOG = logging.getLogger(__name__)
 FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
 """Seconds."""
+# Seconds at least between two lines that say that it waits.
 _QUIET = 5.0
-"""Seconds at least between two lines that say that it waits."""
 
 
 class TransientError(Exception):
@@ -94,12 +94,12 @@ class TransientError(Exception):
     ) -> None:
         super().__init__(problem)
         self.remedy = remedy
+        # Seconds that the endpoint asked to wait.
         self.wait = wait
-        """Seconds that the endpoint asked to wait."""
+        # True where a response came that is no answer.
         self.unread = unread
-        """True where a response came that is no answer."""
+        # True where the endpoint is done with the request, so that the next is another.
         self.replied = replied
-        """True where the endpoint is done with the request, so that the next is another."""
 
 
 class RequestRefused(InputError):

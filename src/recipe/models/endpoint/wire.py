@@ -129,8 +129,9 @@ _LOG = logging.getLogger(__name__)
 Structured = Literal["json_schema", "json_object", "off"]
 _LESS: dict[str, Structured] = {"json_schema": "json_object", "json_object": "off"}
 _FORMAT, _LOGPROBS = "response_format", "logprobs"
+# Fields that a host may know by another name only, and that name.
 _REPLACED = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
-"""Fields that a host may know by another name only, and that name."""
+# Fields, and types of response_format, that a host may do without, and what follows.
 _WITHOUT = {
     **dict.fromkeys(("top_p", "top_k", "min_p"), "its own value applies and is unknown"),
     **{f"{name}_penalty": "its own value applies and is unknown" for name in ("repetition", "presence", "frequency")},
@@ -140,20 +141,19 @@ _WITHOUT = {
     "json_schema": "any JSON object is asked for",
     "json_object": "only the prompt asks for the format",
 }
-"""Fields, and types of response_format, that a host may do without, and what follows."""
+# How hosts name them where they refuse them, whatever the case, as `presencePenalty`.
 _NAMES = {name: rf"\b{name.replace('_', '[-_ ]?')}\b" for name in _WITHOUT} | {
     **dict.fromkeys(_REPLACED, r"\bmax_completion_tokens\b"),
     **dict.fromkeys(_LESS, r"response[_ ]format|json_schema|json_object|structured output|guided|grammar"),
     _LOGPROBS: r"log[-_ ]?prob",
 }
-"""How hosts name them where they refuse them, whatever the case, as `presencePenalty`."""
+# Where an error names what is not refused: what it repeats of the request, suggests, or lists as known.
 _OTHERS = re.compile(
     r"""["']input["']\s*:.*|input_value=.*|did you mean[^?]*|expected one of.*"""
     r"|(?<!not )(?<!not a )(?<!not an )\b(supported|allowed|permitted|valid|available) (\w+ )?"
     "(param|field|arg|propert|option|value|key).*",
     re.DOTALL | re.IGNORECASE,
 )
-"""Where an error names what is not refused: what it repeats of the request, suggests, or lists as known."""
 
 
 class OptionalFields:
@@ -167,8 +167,8 @@ class OptionalFields:
     def __init__(self, config: ModelConfig, url: str) -> None:
         """`url` stands in warnings, one for each field."""
         self.structured: Structured = "json_schema" if config.structured == "auto" else config.structured
+        # Fields and types of response_format that the host refuses, and the name that it takes in their place.
         self.dropped: dict[str, str | None] = {}
-        """Fields and types of response_format that the host refuses, and the name that it takes in their place."""
         self._may_fall = config.structured == "auto"
         self._own, self._url = config.extra_body, url
         self._proven: set[str] = set()
@@ -271,8 +271,8 @@ def read_error(body: str) -> HostError:
     return HostError(" ".join(said.split()), codes, next(generated, "" if "json_validate_failed" in codes else None))
 
 
+# Where hosts put messages, within each other: OpenRouter keeps the error of the host behind it in `metadata.raw`.
 _MESSAGES = ("error", "message", "detail", "msg", "errors", "metadata", "raw")
-"""Where hosts put messages, within each other: OpenRouter keeps the error of the host behind it in `metadata.raw`."""
 _CODES = ("code", "type", "error_type", "status", "failed_generation")
 
 
@@ -297,6 +297,8 @@ def _parts(body: object) -> Iterator[tuple[str, str]]:
             yield "param", body["param"]
 
 
+# Our words for why an answer ended, by the words of hosts in lower case. Every other word, as `error`, `abort` and
+# `network_error`, says that the answer was broken off.
 _ENDS = {
     **dict.fromkeys(("", "stop", "eos", "eos_token", "end_turn", "stop_sequence", "complete"), "stop"),
     **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "stop"),
@@ -304,8 +306,6 @@ _ENDS = {
     **dict.fromkeys(("content_filter", "safety", "recitation", "blocklist", "prohibited_content"), "content_filter"),
     **dict.fromkeys(("spii", "sensitive", "refusal", "guardrail_intervened"), "content_filter"),
 }
-"""Our words for why an answer ended, by the words of hosts in lower case. Every other word, as `error`, `abort` and
-`network_error`, says that the answer was broken off."""
 
 
 class _Message(BaseModel):

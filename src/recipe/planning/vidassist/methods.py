@@ -57,10 +57,10 @@ SCHEMA: JsonObject = {
     },
 }
 """Schema of an assessment, sent where the endpoint takes it."""
+# Characters of an answer in which a score is looked for.
 _READ = 2_000
-"""Characters of an answer in which a score is looked for."""
+# No part of another number, and not the beginning of a range.
 _NUMBER = r"(?<![\d.\-])(\d+(?:\.\d+)?)(?!\d|\.\d|\s*(?:to|-|–)\s*\d)"
-"""No part of another number, and not the beginning of a range."""
 _PATTERNS = (
     re.compile(rf"\bscore\b\W{{0,12}}(?:is|of)?\W{{0,4}}{_NUMBER}", re.IGNORECASE),
     re.compile(rf"{_NUMBER}\s*(?:/|out of)\s*{_HIGHEST}\b", re.IGNORECASE),

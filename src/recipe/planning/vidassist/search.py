@@ -16,8 +16,8 @@ from typing import NamedTuple
 from recipe.planning.admissible import ActionMatch, AdmissibleActions
 from recipe.progress import SILENT, Progress
 
+# Of a score: what lies beyond is rounding, which differs with the size of a batch.
 _DIGITS = 6
-"""Of a score: what lies beyond is rounding, which differs with the size of a batch."""
 
 
 class State(NamedTuple):

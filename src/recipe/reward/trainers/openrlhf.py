@@ -16,13 +16,13 @@ from recipe.reward.trainers.source import Row, read_rows, reward_source, row_of
 from recipe.text import is_thought_token, open_thought
 from recipe.types import Reward
 
+# Marks of Qwen, Llama, Phi, DeepSeek, Gemma, Mistral, SmolVLM and BERT.
 _SPECIAL = re.compile(
     r"<\|[^|<>\s]{1,64}\|>|<｜[^｜<>\s]{1,64}｜>|</?s>|<(?:pad|unk|bos|eos|end|start_of_turn|end_of_turn|end_of_utterance)>"
     r"|\[/?INST\]|\[(?:PAD|CLS|SEP|UNK)\]"
 )
-"""Marks of Qwen, Llama, Phi, DeepSeek, Gemma, Mistral, SmolVLM and BERT."""
+# Characters at the end of a prompt that may open a thought.
 _END = 100
-"""Characters at the end of a prompt that may open a thought."""
 
 
 def reward_func(queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any], **_: Any) -> dict[str, Any]:

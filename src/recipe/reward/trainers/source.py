@@ -21,8 +21,8 @@ from recipe.reward.verifier import Verifier
 from recipe.text import whole_text
 from recipe.types import Reward
 
+# Types of the parts of a message that are its text; a thought, an image or a call of a tool is none.
 _TEXT = ("text", "output_text")
-"""Types of the parts of a message that are its text; a thought, an image or a call of a tool is none."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -133,8 +133,8 @@ class RewardSource:
         self._scorer = scorer
         self._single: ThreadBatcher[Row | InputError, Reward] = ThreadBatcher(self.score, window=window)
         self._lock = threading.Lock()
+        # Rows that had no reward so far.
         self.failures = 0
-        """Rows that had no reward so far."""
         self._rewarded = False
 
     def score(self, rows: Sequence[Row | InputError]) -> list[Outcome]:

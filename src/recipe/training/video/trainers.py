@@ -141,8 +141,8 @@ class ClipsInPrompts(VideoTrainer):
         super().__init__(**options)
         self.video_prompts, self.video_examples = prompts, examples
         self._tower = FrozenTower(self._policy())
+        # The prompts of the roll-outs under way, one for each completion.
         self.requests: list[VideoPrompt] = []
-        """The prompts of the roll-outs under way, one for each completion."""
         self._clips: list[Patches] = []
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
