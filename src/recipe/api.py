@@ -116,14 +116,14 @@ def audit_rewards(
     corpus: Corpus,
     procedures: Path | str | Sequence[Procedure],
     *,
-    verifiers: Sequence[Verification] | Mapping[str, Verification] = ("paper", "grounded"),
+    verifiers: Verification | Sequence[Verification] | Mapping[str, Verification] = ("paper", "grounded"),
     extent: Extent = _ALL,
     progress: Progress = SILENT,
 ) -> Audit:
     """How well rewards on a corpus tell true continuations from corrupted ones; as `recipe reward audit`.
 
-    `procedures` is a file of procedures, or procedures. Each of the `verifiers` is a name, settings, or a function of
-    your own, `(goal, history, plan) -> float` (docs/own.md); as a mapping they have the names that you give them.
+    `procedures` is a file of procedures, or procedures. Each of the `verifiers`, or the only one, is a name, settings,
+    or a function of your own, `(goal, history, plan) -> float` (docs/own.md); as a mapping they have your names.
     Shares of the audit lie in 0..1.
 
     Raises InputError for a path in place of a corpus, for rows that are no procedures, where no procedure can be
@@ -135,6 +135,8 @@ def audit_rewards(
     read = read_procedures(Path(procedures)).procedures if isinstance(procedures, str | Path) else procedures
     embeddings = StepEmbeddings(corpus.encoder)
     audited = []
+    if isinstance(verifiers, str | RewardConfig) or callable(verifiers):  # whose letters and fields could be iterated
+        verifiers = [verifiers]
     named = verifiers.items() if isinstance(verifiers, Mapping) else (("", choice) for choice in verifiers)
     for name, choice in named:
         config = parse_config({"verifier": choice}, RewardConfig, "verifiers") if isinstance(choice, str) else choice

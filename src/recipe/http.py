@@ -53,6 +53,7 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
 
     >>> retry_after({"retry-after": "2.5"}), retry_after({"retry-after": "soon"})
     (2.5, None)
+    >>> retry_after({"retry-after": "Mon, 01 Jan 99999999999 00:00:00 GMT"})
     """
     for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
         value = headers.get(name, "")
@@ -61,7 +62,7 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float |
         except ValueError:
             try:
                 seconds = parsedate_to_datetime(value).timestamp() - (time.time() if now is None else now)
-            except ValueError:
+            except (ValueError, OverflowError):  # the second of a year or a zone that no clock has
                 continue
         if math.isfinite(seconds):
             return max(0.0, seconds)

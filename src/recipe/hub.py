@@ -77,7 +77,8 @@ def publication(folder: Path, name: str = "", licence: str = "") -> Publication:
         for variable, value in os.environ.items()
         if _SECRET_NAME.search(variable) and len(value) >= _SHORTEST_SECRET
     ]
-    home, here = (f"{place}/".encode() for place in (Path.home(), folder.resolve().parent))
+    # Not the root, which may be the home in a container: every address would name it.
+    own = [f"{place}/".encode() for place in (Path.home(), folder.resolve().parent) if place != place.parent]
     places = []
     for file, content in files.items():
         if file.endswith(".safetensors"):  # large, and no text
@@ -85,7 +86,7 @@ def publication(folder: Path, name: str = "", licence: str = "") -> Publication:
         text = content if isinstance(content, bytes) else content.read_bytes()
         if _SECRET.search(text) or any(key in text for key in keys):
             raise InputError.at(folder / file, "it holds a key or a token", "remove it from the file")
-        if home in text or here in text:
+        if any(place in text for place in own):
             places.append(file)
     return Publication(kind, files, tuple(places))
 

@@ -80,7 +80,7 @@ class Completion:
 
     text: str
     steps: tuple[str, ...]
-    """None where the text is malformed."""
+    """Empty where the text is malformed."""
     malformed: bool
 
     @classmethod
@@ -172,12 +172,26 @@ class _Html(HTMLParser):
     def handle_data(self, data: str) -> None:
         self.parts.append(re.sub(r"\s*\n\s*", " ", data) if self._depth else data)
 
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        # Python 3.11 raises it for a section of no known kind, such as "<![temp]>"; a browser reads a comment.
+        try:
+            return super().parse_marked_section(i, report)
+        except AssertionError:
+            return self.parse_bogus_comment(i, report)
+
 
 def _yaml(text: str) -> Any:
     """What YAML holds, which JSON with single quotes or a comma too many is, too; None where it cannot be read."""
+    # PyYAML is slow, and these bounds are those of its time: a plan needs neither.
+    if len(text) >= 50_000 or text.count("{") + text.count("[") >= 300:
+        return None
     try:
-        return yaml.safe_load(text) if len(text) < 50_000 and text.count("{") + text.count("[") < 300 else None
-    except (yaml.YAMLError, ValueError, RecursionError):
+        # No plan needs aliases, and nine lines of them may stand for a billion steps.
+        if "&" in text and any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            return None
+        return yaml.safe_load(text)
+    # A tag that does not fit its value, such as `!!bool tea`, ends in errors of Python's own.
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError):
         return None
 
 
@@ -208,6 +222,13 @@ def _worded(steps: Iterable[str], times: bool) -> tuple[str, ...]:
 
 def _steps_of(value: Any, times: bool) -> Sequence[str] | None:
     """The steps that a value of JSON or YAML lists; None where it is no list of steps."""
+    try:
+        return _steps_within(value, times)
+    except RecursionError:  # the parser of JSON in C goes deeper than Python does
+        return None
+
+
+def _steps_within(value: Any, times: bool) -> Sequence[str] | None:
     if isinstance(value, str):
         written = written_steps(value, times=times)
         return None if isinstance(written, str) else written
@@ -217,7 +238,7 @@ def _steps_of(value: Any, times: bool) -> Sequence[str] | None:
             held = [[*value.values()]]
         held = held or [below for below in value.values() if isinstance(below, list)]
         held = held or [below for below in value.values() if isinstance(below, dict)]
-        return _steps_of(held[0], times) if len(held) == 1 else None
+        return _steps_within(held[0], times) if len(held) == 1 else None
     if not isinstance(value, list):
         return None
     steps = list[str]()
@@ -234,7 +255,7 @@ def _steps_of(value: Any, times: bool) -> Sequence[str] | None:
 def _steps_of_item(fields: Mapping[str, Any], times: bool) -> Sequence[str] | None:
     """The steps below an item of a list, or the one that its fields say; None where it is not clear what they say."""
     if below := [value for name, value in fields.items() if name in _PLANS and isinstance(value, list) and value]:
-        return _steps_of(below[0], times) if len(below) == 1 else None
+        return _steps_within(below[0], times) if len(below) == 1 else None
     said = {name: value for name, value in fields.items() if isinstance(value, str) and _says(value)}
     texts = [said[name] for name in _STEPS if name in said]
     if not texts and len(texts := [text for text in said.values() if not leading_time(text)]) != 1:

@@ -532,8 +532,9 @@ def krippendorff_alpha(
 def compare_raters(
     first: Sequence[float] | Array, second: Sequence[float] | Array, clusters: Sequence[str], seed: int = 0
 ) -> RaterPair:
-    """Two raters' ratings [units], all known; raises ComputeError without units."""
+    """Two raters' ratings [units], all known. Raises ComputeError without units, and for lists of unequal length."""
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    bias = paired_interval(ours, theirs, clusters, seed)
     apart = np.abs(ours - theirs)
     correlation: float | None = None
     if not ((ours == ours[0]).all() or (theirs == theirs[0]).all()):
@@ -541,7 +542,7 @@ def compare_raters(
         correlation = float(np.corrcoef(rank(ours), rank(theirs))[0, 1])
     return RaterPair(
         units=len(ours),
-        bias=mean_interval(ours - theirs, clusters, seed),
+        bias=bias,
         exact=float((apart <= _ROUNDING).mean()),
         near=float((apart <= 1 + _ROUNDING).mean()),
         spearman=correlation,

@@ -73,6 +73,22 @@ def test_prompts_on_the_command_line(recipe: Recipe, corpus: Path, words: tuple[
     recipe.refuses("reward", *words, "--corpus", corpus, because=because)
 
 
+def test_a_module_that_ends_python_is_refused(recipe: Recipe, corpus: Path) -> None:
+    (recipe.folder / "ending.py").write_text(
+        "def reward(goal, history, plan):\n    return 1\n\n\nraise SystemExit(0)\n"
+    )
+    score = ("reward", "score", "--corpus", corpus, "--input", "prompts.jsonl")
+    recipe.refuses(*score, "--verifier", "ending:reward", because="ending:reward: .*SystemExit")
+
+
+def test_what_is_missing_or_given_twice_is_named(recipe: Recipe) -> None:
+    clip = ("world", "clip", "--goal", "brew a pot of tea", "--output", "new.mp4")
+    recipe.refuses(*clip, because="no steps")
+    recipe.refuses(
+        *clip, "--history", "boil the water", "--first", 2, because="--history and --first exclude each other"
+    )
+
+
 def test_a_completion_without_steps_is_named_and_scored(recipe: Recipe, corpus: Path) -> None:
     pytest.importorskip("numba")
     outcome = recipe("reward", "score", "--corpus", corpus, "--goal", "g", "--history", "a", "--continuation", "***")

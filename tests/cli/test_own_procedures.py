@@ -72,5 +72,17 @@ def test_every_command_reads_the_file(recipe: Recipe, corpus: str, file: str, cu
     assert done(*built)["narrations"] <= 12
 
 
+def test_one_verifier_needs_no_list(recipe: Recipe, corpus: str) -> None:
+    from recipe import Corpus, RewardConfig, audit_rewards
+
+    steps = [[*STEPS[:n], "stir it", *STEPS[n:]] for n in range(5)]
+    write(recipe.folder / "own.jsonl", [{"goal": GOALS[n % 2], "steps": own} for n, own in enumerate(steps)])
+    for verifiers in ("length", RewardConfig(verifier="length"), lambda goal, history, plan: float(len(plan))):
+        one, several = (
+            audit_rewards(Corpus.open(corpus), "own.jsonl", verifiers=own) for own in (verifiers, [verifiers])
+        )
+        assert [reward.name for reward in one.rewards] == [reward.name for reward in several.rewards]
+
+
 def answer() -> Reply:
     return completion("\n".join(STEPS))

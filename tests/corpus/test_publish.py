@@ -199,3 +199,14 @@ def test_the_command_asks_the_hub_that_the_environment_names(tmp_path: Path) -> 
     assert (before, after) == (1, 2)
     assert dry["sizes"] == sent["sizes"] == {name: len(server.commits[-1][name]) for name in MODEL}
     assert dry["commit"] is None
+
+
+def test_the_root_of_the_disk_is_no_place_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe.hub import publication
+
+    folder = written(tmp_path / "model", MODEL | {"README.md": README.encode() + b"https://example.org"})
+    monkeypatch.setenv("HOME", "/")
+    assert publication(folder).places == ()
+    monkeypatch.setenv("HOME", "/home/me")
+    (folder / "README.md").write_bytes(README.encode() + b"/home/me/model")
+    assert publication(folder).places == ("README.md",)

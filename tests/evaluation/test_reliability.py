@@ -39,6 +39,12 @@ tables = (
 )
 
 
+@pytest.mark.parametrize(("ours", "theirs"), [([], []), ([1.0, 2.0], [1.0])])
+def test_ratings_that_are_no_pairs_are_no_comparison(ours: list[float], theirs: list[float]) -> None:
+    with pytest.raises(ComputeError):
+        compare_raters(ours, theirs, [str(unit) for unit in ours])
+
+
 @pytest.mark.parametrize(("level", "published"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
 def test_the_published_example(level: Level, published: float) -> None:
     found = krippendorff_alpha(FOUR_OBSERVERS, level).alpha

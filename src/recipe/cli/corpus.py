@@ -316,9 +316,13 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def size_in_words(count: float) -> str:
-    """A number of bytes, for people."""
+    """A number of bytes, for people.
+
+    >>> size_in_words(999_600), size_in_words(1_234_000_000_000)
+    ('1 MB', '1,234 GB')
+    """
     for unit in ("B", "KB", "MB"):
-        if count < 1000:
+        if count < 999.5:  # which three digits would round to 1e+03
             return f"{count:.3g} {unit}"
         count /= 1000
-    return f"{count:.3g} GB"
+    return f"{count:.3g} GB" if count < 999.5 else f"{count:,.0f} GB"

@@ -66,7 +66,8 @@ def reword(
     require_writable(report_path)
     videos = [video for video in _videos(root, benchmark, procedures, examples) if split in (None, video.split)]
     if not videos:
-        raise InputError(f"no video is in split {split!r}; choose another split or none.")
+        where = f" is in split {split}" if split else " has steps"
+        raise InputError(f"no video{where}; give others, or choose another split or none.")
     template = packaged("recipe", "reword") if prompt is None else read_text(prompt)
     with open_for_command(with_cache(model, output)) as engine:
 

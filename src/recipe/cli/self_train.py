@@ -82,7 +82,8 @@ def self_train(
     with locked(work):
         trained = self_train(corpus, chosen, prompt_set, seed=seed, work=work, progress=progress())
         card = trained.reward.write(output, trained.card)
-    remove(work)
+        # Before the lock ends: another run would go on from work that is removed under it.
+        remove(work)
     return CommandOutput(card, _lines(card, trained.gate, output))
 
 

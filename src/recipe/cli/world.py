@@ -119,7 +119,8 @@ def clip(
     from recipe.world.load import load_world
 
     if (first is None) == (not history):
-        raise InputError("no steps to show are given; give either --history, once for each step, or --first.")
+        given = "no steps to show are given" if first is None else "--history and --first exclude each other"
+        raise InputError(f"{given}; give either --history, once for each step, or --first.")
     world = load_world(folder)
     order = world.graph(goal).draw(random.Random(seed))
     done = history or [world.wordings[step][0] for step in order[:first]]
