@@ -29,8 +29,8 @@ def load_function(name: str) -> Function:
     importlib.invalidate_caches()
     try:
         value: Any = importlib.import_module(named["module"])
-    # Whatever the module does when it is imported: a script without a main guard may end by sys.exit(0), and the command
-    # would end well with nothing done.
+    # Whatever the module does when it is imported. A script without a main guard may end by sys.exit(0), by which the
+    # command would end well with nothing done.
     except (Exception, SystemExit) as error:
         problem = f"module {named['module']!r} cannot be imported ({type(error).__name__}: {first_line(error)})"
         raise InputError.at(name, problem, f"run where {named['module']}.py lies, or install the module") from error

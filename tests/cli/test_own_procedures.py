@@ -77,7 +77,7 @@ def test_one_verifier_needs_no_list(recipe: Recipe, corpus: str) -> None:
 
     steps = [[*STEPS[:n], "stir it", *STEPS[n:]] for n in range(5)]
     write(recipe.folder / "own.jsonl", [{"goal": GOALS[n % 2], "steps": own} for n, own in enumerate(steps)])
-    for verifiers in ("length", RewardConfig(verifier="length"), lambda goal, history, plan: float(len(plan))):
+    for verifiers in ("grounded", RewardConfig(verifier="grounded"), lambda goal, history, plan: float(len(plan))):
         one, several = (
             audit_rewards(Corpus.open(corpus), "own.jsonl", verifiers=own) for own in (verifiers, [verifiers])
         )

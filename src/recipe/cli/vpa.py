@@ -40,61 +40,58 @@ class SampleSource(NamedTuple):
     """Only the actions of the goal's card are admissible: another, easier setting."""
     encoder: str
 
+    def read(self, config: VidAssistConfig) -> "Samples":
+        """The examples to plan for, their admissible actions, and demonstrations.
 
-def read_samples(source: SampleSource, config: VidAssistConfig) -> "Samples":
-    """The examples to plan for, their admissible actions, and demonstrations.
+        Raises InputError for options that do not go together.
+        """
+        from recipe.artifacts import read_text
+        from recipe.config import EncoderConfig
+        from recipe.corpus.encoders import open_encoder
+        from recipe.data.examples import read_examples
+        from recipe.data.histories import read_histories, with_histories
+        from recipe.evaluation.vpa.protocol import cut_samples, read_release
+        from recipe.planning.admissible import AdmissibleActions
+        from recipe.planning.vidassist.methods import demonstrations
 
-    Raises InputError for options that do not go together.
-    """
-    from recipe.config import EncoderConfig
-    from recipe.corpus.encoders import open_encoder
-    from recipe.data.examples import read_examples
-    from recipe.data.histories import read_histories, with_histories
-    from recipe.evaluation.vpa.protocol import cut_samples, read_release
-    from recipe.planning.admissible import AdmissibleActions
-    from recipe.planning.vidassist.methods import demonstrations
+        if self.root is None and (self.examples is None or self.actions is None):
+            raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
+        if self.root is None and (self.card or config.few_shot):
+            raise InputError("--card and --few-shot need --root, whose cards and training videos they take.")
+        release = None if self.root is None else read_release(self.root)
+        if self.examples is not None:
+            examples = read_examples(self.examples)
+        else:
+            assert release is not None
+            samples = cut_samples(release.split("test"), release.cards, max(_LONGEST_HORIZON, config.horizon))
+            examples = [sample.example() for sample in samples]
+        if self.histories is not None:
+            examples = with_histories(examples, read_histories(self.histories))
+        if self.limit is not None and self.limit < len(examples):  # evenly taken from all
+            examples = [examples[index * len(examples) // self.limit] for index in range(self.limit)]
+        goals = [example.goal for example in examples]
 
-    if source.root is None and (source.examples is None or source.actions is None):
-        raise InputError("give --root, CrossTask as published; or --examples with --actions, a file of actions.")
-    if source.root is None and (source.card or config.few_shot):
-        raise InputError("--card and --few-shot need --root, whose cards and training videos they take.")
-    release = None if source.root is None else read_release(source.root)
-    if source.examples is not None:
-        examples = read_examples(source.examples)
-    else:
-        assert release is not None
-        samples = cut_samples(release.split("test"), release.cards, max(_LONGEST_HORIZON, config.horizon))
-        examples = [sample.example() for sample in samples]
-    if source.histories is not None:
-        examples = with_histories(examples, read_histories(source.histories))
-    if source.limit is not None and source.limit < len(examples):  # evenly taken from all
-        examples = [examples[index * len(examples) // source.limit] for index in range(source.limit)]
-    goals = [example.goal for example in examples]
+        shown: Demonstrations = {}
+        if release is not None and config.few_shot:
+            shown = demonstrations(release.split("train", "val"), goals, config.few_shot, config.seed)
 
-    shown: Demonstrations = {}
-    if release is not None and config.few_shot:
-        shown = demonstrations(release.split("train", "val"), goals, config.few_shot, config.seed)
-
-    embed = open_encoder(EncoderConfig(name=source.encoder)).encode
-    if source.card and release is not None:
-        cards = release.taxonomy().cards
-        if unknown := [goal for goal in dict.fromkeys(goals) if goal not in cards]:
-            raise InputError(f"no card of CrossTask is for {listed(unknown)}; leave out --card.")
-        by_goal = {goal: AdmissibleActions(embed, cards[goal]) for goal in dict.fromkeys(goals)}
-        return examples, by_goal.__getitem__, shown
-    if source.actions is None:
-        assert release is not None
-        listed_actions = release.taxonomy().actions
-    else:
-        try:
-            lines = source.actions.read_text(encoding="utf-8-sig").split("\n")
-        except UnicodeDecodeError:
-            raise InputError.at(source.actions, "the text is not UTF-8", "convert the file to UTF-8") from None
-        listed_actions = tuple(line.strip() for line in lines if line.strip())
-        if not listed_actions:
-            raise InputError.at(source.actions, "it holds no action", "give one action a line")
-    every = AdmissibleActions(embed, listed_actions)
-    return examples, lambda goal: every, shown
+        embed = open_encoder(EncoderConfig(name=self.encoder)).encode
+        if self.card and release is not None:
+            cards = release.taxonomy().cards
+            if unknown := [goal for goal in dict.fromkeys(goals) if goal not in cards]:
+                raise InputError(f"no card of CrossTask is for {listed(unknown)}; leave out --card.")
+            by_goal = {goal: AdmissibleActions(embed, cards[goal]) for goal in dict.fromkeys(goals)}
+            return examples, by_goal.__getitem__, shown
+        if self.actions is None:
+            assert release is not None
+            listed_actions = release.taxonomy().actions
+        else:
+            lines = read_text(self.actions).split("\n")
+            listed_actions = tuple(line.strip() for line in lines if line.strip())
+            if not listed_actions:
+                raise InputError.at(self.actions, "it holds no action", "give one action a line")
+        every = AdmissibleActions(embed, listed_actions)
+        return examples, lambda goal: every, shown
 
 
 def _planned(
@@ -295,7 +292,7 @@ def plan(
             f"--ablations scores plans of {_LONGEST_HORIZON} actions on CrossTask; give --root and --horizon 4."
         )
     sources = [source, *([source._replace(histories=None)] if ablations and histories else [])]
-    samples = {of: read_samples(of, vidassist) for of in sources}
+    samples = {of: of.read(vidassist) for of in sources}
     # The sentence of `opened` serves errors of both models, which share one budget.
     with open_for_command(settings, budget=budget) as first, with_planner(first, settings, recipe, budget) as models:
         if ablations:

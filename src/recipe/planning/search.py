@@ -88,6 +88,43 @@ class _Search:
     """Whether a plan was beyond the budget."""
     refusal: Refusal | None = None
 
+    def recombined(self) -> list[SearchedPlan]:
+        """The beginnings, each with the ends of sampled plans that may stand at about this place."""
+        plans = []
+        for begun in self.begun:
+            place = len(begun)
+            for sampled in self.sampled:
+                # A plan that left a step out, or has one more, is shifted by one place.
+                for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
+                    steps = (*begun, *sampled.steps[start:])
+                    plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
+        return plans
+
+    def choose(self, width: int) -> None:
+        """Choose the next step of the beginnings that go on; none goes on once the budget is spent."""
+        place = len(self.begun[0])
+        best: dict[Steps, SearchedPlan] = {}
+        # The best first: a longer beginning is worth as much as the first plan here that begins so.
+        for plan in sorted(self.plans.values(), key=lambda plan: plan.rank):
+            if len(plan.steps) > place and plan.steps[:place] in self.begun and plan.reward is not None:
+                best.setdefault(plan.steps[: place + 1], plan)
+        self.begun = () if self.spent else tuple(best)[:width]
+
+    def composition(self, config: SearchConfig) -> Composition:
+        """The plans at the end of a search by these settings."""
+        ranked = sorted(self.plans.values(), key=lambda plan: plan.rank)
+        rewarded = [plan for plan in ranked if plan.reward is not None]
+        record = SearchRecord(
+            **config.model_dump(),
+            spent=self.spent,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            encodings=len(self.texts),
+            rewards=len(rewarded),
+        )
+        # Without a reward a plan is no choice of the search: what the model wrote first is the answer.
+        return Composition(tuple(rewarded or ranked[:1]), record)
+
 
 class PlanSearch:
     """Composes plans of what a planner writes by the rewards of a scorer."""
@@ -163,14 +200,14 @@ class PlanSearch:
         while live := {place: search for place, search in live.items() if not stopped(place)}:
             # The level of all searches at once, in one call of the scorer.
             searches = list(live.values())
-            self._reward(scorer, searches, [_recombined(search) for search in searches])
+            self._reward(scorer, searches, [search.recombined() for search in searches])
             for place, search in list(live.items()):
-                self._choose(search)
+                search.choose(self.config.width)
                 if search.begun and search.refusal is None:
                     yield SearchLevel(place, search.begun)
                 else:
                     del live[place]
-                    yield SearchLevel(place, (), search.refusal or self._composition(search))
+                    yield SearchLevel(place, (), search.refusal or search.composition(self.config))
 
     def _sample(self, searches: Sequence[_Search]) -> None:
         """Give each search the whole plans that the model writes, in one call of the engine."""
@@ -216,39 +253,3 @@ class PlanSearch:
         for search, group, own in zip(asked, groups, rewards, strict=True):
             for steps, reward in zip(group.plans, own, strict=True):
                 search.plans[steps] = replace(search.plans[steps], reward=reward)
-
-    def _choose(self, search: _Search) -> None:
-        """Choose the next step of the beginnings that go on; none goes on once the budget is spent."""
-        place = len(search.begun[0])
-        best: dict[Steps, SearchedPlan] = {}
-        for plan in sorted(search.plans.values(), key=lambda plan: plan.rank):
-            if len(plan.steps) > place and plan.steps[:place] in search.begun and plan.reward is not None:
-                best.setdefault(plan.steps[: place + 1], plan)
-        search.begun = () if search.spent else tuple(best)[: self.config.width]
-
-    def _composition(self, search: _Search) -> Composition:
-        ranked = sorted(search.plans.values(), key=lambda plan: plan.rank)
-        rewarded = [plan for plan in ranked if plan.reward is not None]
-        record = SearchRecord(
-            **self.config.model_dump(),
-            spent=search.spent,
-            tokens_in=search.tokens_in,
-            tokens_out=search.tokens_out,
-            encodings=len(search.texts),
-            rewards=len(rewarded),
-        )
-        # Without a reward a plan is no choice of the search: what the model wrote first is the answer.
-        return Composition(tuple(rewarded or ranked[:1]), record)
-
-
-def _recombined(search: _Search) -> list[SearchedPlan]:
-    """The beginnings of a search, each with the ends of sampled plans that may stand at about this place."""
-    plans = []
-    for begun in search.begun:
-        place = len(begun)
-        for sampled in search.sampled:
-            # A plan that left a step out, or has one more, is shifted by one place.
-            for start in range(max(place - 1, 0), min(place + 2, len(sampled.steps))):
-                steps = (*begun, *sampled.steps[start:])
-                plans.append(SearchedPlan(steps, Answer(format_plan(steps), decoding=sampled.answer.decoding)))
-    return plans

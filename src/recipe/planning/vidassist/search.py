@@ -2,8 +2,8 @@
 
 At each level every partial plan that was kept is given candidates, each candidate makes a longer one, and the best
 `beam` of a sample are kept. With a beam of 1 the best candidate is taken at each step, as in the paper's appendix. A
-plan's score is the mean of its steps' scores, and a step's the weighted mean of its value functions'. A value function
-gives a score in [0, 1], or None where it has none; None is left out of the mean and never counts as zero. Scales and
+plan's score is the mean of its steps' scores, and a step's the mean of its value functions'. A value function gives a
+score in [0, 1], or None where it has none; None is left out of the mean and never counts as zero. Scales and equal
 weights are ours. Equals stay in the order in which they were proposed.
 """
 
@@ -63,7 +63,19 @@ class Candidate:
     scores: Mapping[str, float | None] = field(default_factory=dict)
     """By value function; None where it has none."""
     total: float | None = None
-    """Their weighted mean; None where all are None."""
+    """Their mean; None where all are None."""
+
+    @property
+    def nearest(self) -> Proposal:
+        """The proposal that is most similar to the action, the first of equals."""
+        pairs = zip(self.proposals, self.matches, strict=True)
+        return max(pairs, key=lambda pair: pair[1].similarity)[0]
+
+    def scored(self, scores: Mapping[str, float | None]) -> "Candidate":
+        """The candidate with its scores and their mean."""
+        # The paper names no weights of the value functions: all count alike. One that has no score is no zero.
+        known = [score for score in scores.values() if score is not None]
+        return replace(self, scores=scores, total=sum(known) / len(known) if known else None)
 
 
 ActionsOf = Callable[[str], AdmissibleActions]
@@ -208,15 +220,10 @@ class Search:
                 candidates = candidates_of(states, proposals, self.actions)
                 steps = [(state, item) for state, group in zip(states, candidates, strict=True) for item in group]
                 columns = {name: value(steps, progress) for name, value in self.values.items()}
-                scored = []
-                for index, (_, candidate) in enumerate(steps):
-                    scores = {name: column[index] for name, column in columns.items()}
-                    # The paper names no weights of the value functions: all count alike.
-                    known = [score for score in scores.values() if score is not None]
-                    total = sum(known) / len(known) if known else None
-                    scored.append(replace(candidate, scores=scores, total=total))
-
-                remaining = iter(scored)
+                remaining = (
+                    candidate.scored({name: column[index] for name, column in columns.items()})
+                    for index, (_, candidate) in enumerate(steps)
+                )
                 options = {
                     state: (tuple(next(remaining) for _ in group), tuple(item for item in all_of if not item.text))
                     for state, group, all_of in zip(states, candidates, proposals, strict=True)

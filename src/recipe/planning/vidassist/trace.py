@@ -8,7 +8,7 @@ from pathlib import Path
 from recipe.artifacts import JsonObject
 from recipe.errors import InputError
 from recipe.planning.predictions import Prediction
-from recipe.planning.vidassist.search import PartialPlan
+from recipe.planning.vidassist.search import Candidate, PartialPlan
 from recipe.rows import write_rows
 from recipe.tables import read_rows
 from recipe.text import format_plan
@@ -17,12 +17,8 @@ from recipe.text import format_plan
 def predicted(example_id: str, plan: PartialPlan) -> Prediction:
     """The planned actions as steps; `text` is the same plan in the words of the proposals, the nearest of each."""
     candidates = [choice.candidate for choice in plan.choices]
-    nearest = [
-        max(zip(candidate.proposals, candidate.matches, strict=True), key=lambda pair: pair[1].similarity)[0]
-        for candidate in candidates
-    ]
     actions = tuple(candidate.action for candidate in candidates)
-    return Prediction(example_id, actions, text=format_plan([proposal.text for proposal in nearest]))
+    return Prediction(example_id, actions, text=format_plan([candidate.nearest.text for candidate in candidates]))
 
 
 def summarize(plans: Sequence[PartialPlan], horizon: int, assessed: bool = True) -> JsonObject:
@@ -101,6 +97,15 @@ class TracedCandidate:
     """By value function; null where it has none."""
     proposals: tuple[TracedProposal, ...]
 
+    @classmethod
+    def of(cls, candidate: Candidate, chosen: bool) -> "TracedCandidate":
+        """The candidate as a trace keeps it."""
+        proposals = tuple(
+            TracedProposal(own.source, own.text, own.raw, match.similarity, match.margin, own.logprob)
+            for own, match in zip(candidate.proposals, candidate.matches, strict=True)
+        )
+        return cls(candidate.action, chosen, candidate.total, dict(candidate.scores), proposals)
+
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
@@ -135,21 +140,6 @@ def write_trace(path: Path, plans: Iterable[tuple[str, PartialPlan]]) -> int:
         actions = [choice.candidate.action for choice in plan.choices]
         before = plan.state.done[: len(plan.state.done) - len(actions)]
         for index, choice in enumerate(plan.choices):
-            candidates = []
-            for place, candidate in enumerate(choice.candidates):
-                proposals = tuple(
-                    TracedProposal(
-                        proposal.source,
-                        proposal.text,
-                        proposal.raw,
-                        match.similarity,
-                        match.margin,
-                        proposal.logprob,
-                    )
-                    for proposal, match in zip(candidate.proposals, candidate.matches, strict=True)
-                )
-                chosen, scores = place == choice.chosen, dict(candidate.scores)
-                candidates.append(TracedCandidate(candidate.action, chosen, candidate.total, scores, proposals))
             rows.append(
                 TracedStep(
                     example_id,
@@ -157,7 +147,9 @@ def write_trace(path: Path, plans: Iterable[tuple[str, PartialPlan]]) -> int:
                     plan.state.goal,
                     (*before, *actions[:index]),
                     actions[index],
-                    tuple(candidates),
+                    tuple(
+                        TracedCandidate.of(own, place == choice.chosen) for place, own in enumerate(choice.candidates)
+                    ),
                     tuple(f"{proposal.source}: {proposal.raw}" for proposal in choice.lost),
                 )
             )
