@@ -13,7 +13,7 @@ Advance = Callable[[int], None]
 
 
 LOADING = logging.getLogger("recipe.loading")
-"""Told before packages and weights are loaded, which takes seconds, so that a command can say so. Silent by default."""
+"""Gets a line before packages and weights are loaded, which takes seconds. A command shows it; else nobody does."""
 LOADING.propagate = False
 
 
@@ -28,7 +28,7 @@ class Progress(Protocol):
         ...
 
 
-class Silent:
+class _Silent:
     """Reports nothing."""
 
     @contextmanager
@@ -72,4 +72,4 @@ class LogLines:
         self._stream.flush()
 
 
-SILENT: Progress = Silent()
+SILENT: Progress = _Silent()

@@ -102,13 +102,13 @@ def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[Fie
     """
     for details in sorted(error.errors(include_url=False), key=lambda details: details["type"] not in _UNKNOWN):
         location = details["loc"][depth:]
-        yield FieldFault(field_name(location), *_worded(details, location, kind))
+        yield FieldFault(_field_name(location), *_worded(details, location, kind))
 
 
-def field_name(location: Iterable[int | str]) -> str:
+def _field_name(location: Iterable[int | str]) -> str:
     """A place in a JSON value; of a long name the beginning.
 
-    >>> field_name(("steps", 1, "text"))
+    >>> _field_name(("steps", 1, "text"))
     'steps[1].text'
     """
     steps = (f"[{step}]" if isinstance(step, int) else f".{step:.{_SHOWN}}" for step in location)
@@ -181,7 +181,7 @@ def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: 
             known = _fields_at(kind, ())
             for name in values:
                 if name not in known:
-                    raise InputError.at(path, *_unknown(name, known), line=line, field=field_name([name])) from None
+                    raise InputError.at(path, *_unknown(name, known), line=line, field=_field_name([name])) from None
         first = next(faults_of(error, kind, depth=1))
         if not first.field:  # find the field that Python reads and pydantic does not
             for name, value in values.items():

@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 from recipe.cli import app
 from recipe.cli.console import CommandGroup
 from recipe.cli.flags import SettingsTable, with_settings
-from recipe.cli.models import FLAGS, MODEL
 from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig
 from recipe.errors import ConfigError
 
+FLAGS = {"revision", "engine", "device", "endpoint", "key_variable", "concurrency", "cache", "replay", "max_calls"}
 ASKING = (("plan",), ("perceive",), ("vpa", "plan"), ("evaluate", "judge"), ("evaluate", "diversity"), ("serve",))
 
 
@@ -46,10 +46,8 @@ def test_commands_that_ask_a_model_have_the_same_options() -> None:
         options = {one.name: one.get_help_record(context) for one in asking.params if one.name.startswith("model_")}
         names, _ = options.pop("model_model")
         assert names.startswith("--model")
-        of_plan = {"endpoint"}  # the others are settings there
-        assert {name.removeprefix("model_") for name in options} == (
-            of_plan if words == ("plan",) else {*FLAGS} - {"model"}
-        )
+        # Of `recipe plan` the others are settings.
+        assert {name.removeprefix("model_") for name in options} == ({"endpoint"} if words == ("plan",) else FLAGS)
         assert all(about for _, about in options.values())
         seen.append(options)
     assert all(options.items() <= seen[1].items() for options in seen)
@@ -62,7 +60,7 @@ def run(*words: str) -> Any:
 
     @app.command()
     @with_settings(
-        model=MODEL,
+        model=SettingsTable(ModelConfig, ("model", "max_calls")),
         frames=SettingsTable(FrameConfig, ("fps",)),
         sampling=SettingsTable(SamplingConfig, defaults={"max_tokens": 7}),
         phi=SettingsTable(PhiConfig, defaults={"frames": {"max_pixels": 9}}),

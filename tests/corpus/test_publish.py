@@ -201,12 +201,12 @@ def test_the_command_asks_the_hub_that_the_environment_names(tmp_path: Path) -> 
     assert dry["commit"] is None
 
 
-def test_the_root_of_the_disk_is_no_place_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.hub import publication
-
-    folder = written(tmp_path / "model", MODEL | {"README.md": README.encode() + b"https://example.org"})
-    monkeypatch.setenv("HOME", "/")
-    assert publication(folder).places == ()
-    monkeypatch.setenv("HOME", "/home/me")
-    (folder / "README.md").write_bytes(README.encode() + b"/home/me/model")
-    assert publication(folder).places == ("README.md",)
+def test_the_root_of_the_disk_is_no_place_of_this_machine(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = written(tmp_path / "model", MODEL | {"README.md": README.encode() + b"https://example.org, /home/me/x"})
+    for home, named in (("/", False), ("/home/me", True)):
+        monkeypatch.setenv("HOME", home)
+        caplog.clear()
+        assert recipe("publish", folder, MINE, "--dry-run").code == 0
+        assert ("README.md names a folder" in caplog.text) is named

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.models.endpoint_server import Reply, completion, serving
+from tests.world.lists import step_lists
 
 pytest.importorskip("torch")
 
@@ -21,7 +22,6 @@ from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
 from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
-from recipe.world.narrator import step_lists
 from recipe_studies.experiments.models import EndpointModel
 from recipe_studies.experiments.stages import Ranking, Sampling, SelfTraining, placed_reward, rank, self_train
 from recipe_studies.experiments.study import CORPUS, TEST, PlanSet

@@ -11,8 +11,7 @@ import pytest
 from tests.reproduce.conftest import STEPS, benchmarks, planned, rows, write_page
 
 from recipe.artifacts import read_json, write_json, write_jsonl
-from recipe.config import ModelConfig, SamplingConfig
-from recipe.config.planning import VidAssistConfig
+from recipe.config import ModelConfig, SamplingConfig, VidAssistConfig
 from recipe.data.examples import read_examples, write_examples
 from recipe.data.histories import History, write_histories
 from recipe.evaluation.published import published

@@ -95,7 +95,7 @@ def test_an_explanation_says_that_it_is_a_control(
     explanation = explain(Verifier(corpus, config), goal=GOAL, history=HISTORY, continuation=PLANS[0])
     assert words in in_words(explanation)[0]
     assert "control" in in_words(explanation)[0]
-    assert [part.name for part in parts(explanation)] == ["reward"]
+    assert [name for name, *_ in parts(explanation)] == ["reward"]
     row = as_row(explanation, Links("none"))
     assert (row["narrations"], row["terms"]) == ([], {})
     total = sum(step["contribution"] for step in row["steps"] if not step["in_history"])

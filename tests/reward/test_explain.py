@@ -242,7 +242,7 @@ def test_words_for_the_grounded_reward(corpus: Any) -> None:
     assert "the plan adds 0.500 to what narrations of this activity say, and 0.125 to random ones" in said[0]
     assert said[1].startswith("It is the sum of +")
     assert any("Nothing was aligned" in sentence for sentence in said)
-    named = {part.name.replace(" ", "_"): part.value for part in parts(explained)}
+    named = {name.replace(" ", "_"): value for name, value, _ in parts(explained)}
     assert named.items() >= (found | {"reward": 0.3, "coverage": 0.42}).items()
     terms = as_row(explained, Links())["terms"]
     assert sum(terms.values()) == pytest.approx((0.375 + 0.25 * 0.1 - 0.01) / (1 + 8))

@@ -89,7 +89,7 @@ def test_everything_stands_inside_and_texts_keep_apart(case: tuple[AlignedNarrat
     )
     assert all(bottom <= top + 1e-6 for (_, bottom), (top, _) in pairwise(ends))
     assert all(top >= -1e-6 and bottom <= picture.height + 1e-6 for top, bottom in ends)
-    assert all(-1e-6 <= tick.y <= picture.height + 1e-6 for tick in picture.ticks)
+    assert all(-1e-6 <= y <= picture.height + 1e-6 for y, _ in picture.ticks)
     assert ElementTree.fromstring(barcode(aligned, history)) is not None
 
 
@@ -112,8 +112,8 @@ def test_time_runs_down_the_axis() -> None:
     assert tops == pytest.approx([0, 0.25, 0.75])
     assert picture.divide == pytest.approx(picture.height / 9)
     assert picture.history_end == pytest.approx(picture.height / 4)
-    assert [tick.text for tick in picture.ticks][:2] == ["0:30", "1:00"]
-    assert picture.ticks[-1].y == pytest.approx(picture.height)
+    assert [text for _, text in picture.ticks][:2] == ["0:30", "1:00"]
+    assert picture.ticks[-1][0] == pytest.approx(picture.height)
     untimed = Picture.of(aligned_with([Segment("a"), Segment("b")], [], 0), 0)
     assert (untimed.ticks, untimed.divide, untimed.history_end) == ((), None, None)
     assert untimed.segments[0].middle == pytest.approx(untimed.height / 4)

@@ -160,7 +160,7 @@ def test_an_explanation_says_what_each_step_adds_and_shows_no_narrations(corpus:
     explained = explain(Verifier(corpus, words), goal=GOAL, history=HISTORY, continuation=["pour", "stir"])
     assert [step.contribution for step in explained.plan_evidence] == pytest.approx([1.0, 1.0])
     assert explained.narrations == ()
-    assert [part.name for part in parts(explained)] == ["reward"]
+    assert [name for name, *_ in parts(explained)] == ["reward"]
     assert "words" in in_words(explained)[0]
     row = as_row(explained, Links("none"))
     assert row["settings"]["verifier"] == name_of(words)

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conftest import built_corpus
+from tests.world.lists import step_lists
 from typer.testing import CliRunner
 
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
@@ -55,7 +56,7 @@ from recipe.reward.verifier import Verifier
 from recipe.stats import Interval
 from recipe.types import Narration, Reward, Segment
 from recipe.world.load import load_world
-from recipe.world.narrator import narrate, step_lists
+from recipe.world.narrator import narrate
 
 GROUNDED = GroundedConfig(pool_size=20, background_size=20, candidates=30)
 CONFIG = RewardConfig(verifier="grounded", grounded=GROUNDED)

@@ -64,10 +64,3 @@ def test_the_command_draws_given_steps_and_first_steps(tmp_path: Path) -> None:
     assert Path(target).stat().st_size > 1000
     said = run("--goal", "brew a pot of tea", "--first", "3", "--output", target)
     assert said.count("\n- ") == 3
-
-
-def test_the_command_wants_one_way_of_naming_steps(tmp_path: Path) -> None:
-    said = run("--goal", "brew a pot of tea", "--output", str(tmp_path / "clip.mp4"))
-    assert "--history" in said
-    assert "--first" in said
-    assert not (tmp_path / "clip.mp4").exists()

@@ -5,10 +5,11 @@ from collections import Counter
 from statistics import mean
 
 import pytest
+from tests.world.lists import step_lists
 
 from recipe.errors import InputError
 from recipe.world.graph import World
-from recipe.world.narrator import NarratorStyle, goal_narrations, narrate, narrate_once, step_lists
+from recipe.world.narrator import NarratorStyle, goal_narrations, narrate, narrate_once
 from recipe.world.validity import score_plan
 
 TIDY = NarratorStyle(drop=0, swap=0, late=0, merge=0, repeat=0, alien=0)

@@ -32,7 +32,7 @@ app = CommandGroup(
 )
 
 
-def show_version(requested: bool) -> None:
+def _show_version(requested: bool) -> None:
     """Print the version and stop."""
     if requested:
         typer.echo(f"recipe {__version__}")
@@ -42,7 +42,7 @@ def show_version(requested: bool) -> None:
 @app.callback()
 def recipe(
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and stop.")
     ] = False,
 ) -> None:
     """Procedural planning with rewards verified against narrated how-to videos.

@@ -57,7 +57,7 @@ TERMINATED = 143
 _ONCE = frozenset({"--continuation", "--examples", "--goal", "--predictions", "--procedures", "--prompts", "--tasks"})
 
 
-class PlainCommand(TyperCommand):
+class _PlainCommand(TyperCommand):
     """A command whose help has a section for each panel of options, and which says how a setting is given."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -226,7 +226,7 @@ class CommandGroup(typer.Typer):
         super().__init__(cls=group, callback=_no_options, no_args_is_help=True, rich_markup_mode=None, **settings)
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[[CommandFunction], CommandFunction]:
-        return super().command(name, cls=PlainCommand, **settings)
+        return super().command(name, cls=_PlainCommand, **settings)
 
 
 def _no_options() -> None:
@@ -296,7 +296,7 @@ _REMEDIES = {
 }
 
 
-class Bars:
+class _Bars:
     """Progress bars on a terminal, one for each task under way; spinner and clock move while a unit of work lasts."""
 
     def __init__(self) -> None:
@@ -343,8 +343,8 @@ class Bars:
 
 
 def progress() -> Progress:
-    """Bars where standard error is a terminal, lines of text elsewhere."""
-    return Bars() if err.is_terminal else LogLines(sys.stderr)
+    """_Bars where standard error is a terminal, lines of text elsewhere."""
+    return _Bars() if err.is_terminal else LogLines(sys.stderr)
 
 
 def json_text(value: object) -> str:
@@ -370,21 +370,13 @@ class CommandOutput(NamedTuple):
     ends: int | RecipeError = 0
     """How the command ends once this is printed: by an exit code, or by an error."""
 
-
-def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
-    """Give a command `--json`, and print what it returns; one with the parameter `as_json` is told of the option."""
-    signature = inspect.signature(command)
-    knows = "as_json" in signature.parameters
-
-    @functools.wraps(command)
-    def run(**arguments: Any) -> None:
-        as_json = arguments["as_json"] if knows else arguments.pop("as_json")
-        shown = command(**arguments)
+    def show(self, as_json: bool) -> None:
+        """Print it, and end as it says. Raises RecipeError and SystemExit."""
         if as_json:
             from recipe.artifacts import to_json
 
-            typer.echo(json_text(to_json(shown.value)))
-        for line in () if as_json else shown.lines:
+            typer.echo(json_text(to_json(self.value)))
+        for line in () if as_json else self.lines:
             if isinstance(line, str):
                 print_lines(line)
                 continue
@@ -394,10 +386,21 @@ def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
                 print_table(line)
             else:
                 out.print(line, highlight=False, soft_wrap=isinstance(line, Text))
-        if isinstance(shown.ends, RecipeError):
-            raise shown.ends
-        if shown.ends:
-            raise SystemExit(shown.ends)
+        if isinstance(self.ends, RecipeError):
+            raise self.ends
+        if self.ends:
+            raise SystemExit(self.ends)
+
+
+def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
+    """Give a command `--json`, and print what it returns; one with the parameter `as_json` is told of the option."""
+    signature = inspect.signature(command)
+    knows = "as_json" in signature.parameters
+
+    @functools.wraps(command)
+    def run(**arguments: Any) -> None:
+        as_json = arguments["as_json"] if knows else arguments.pop("as_json")
+        command(**arguments).show(as_json)
 
     option = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
     json_option = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=option)

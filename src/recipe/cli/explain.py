@@ -129,8 +129,8 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     yield Text(f"{explanation.goal}, {after(explanation.history)}", "bold")
     yield from in_words(explanation)
     values = Table(box=None, padding=(0, 1), show_header=False)
-    for part in parts(explanation):
-        values.add_row(part.name, f"{part.value:.3f}", Text(part.meaning, "dim"))
+    for name, value, meaning in parts(explanation):
+        values.add_row(name, f"{value:.3f}", Text(meaning, "dim"))
     yield ""
     yield values
 

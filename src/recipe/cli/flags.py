@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic import create_model
-from pydantic.fields import FieldInfo
 
 from recipe.cli.console import definition
 from recipe.config import Settings, changed_values, parse_config, read_config
@@ -39,6 +38,37 @@ class SettingsTable:
     """Names of an option in place of the field's own, such as `--model --judge`."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values in place of the class's own defaults."""
+
+    def option(self, table: str, name: str) -> inspect.Parameter:
+        """The option of a field, with its type, bounds, default and documentation; None unless it is given."""
+        own = self.kind.model_fields[name]
+        kind, marks = own.annotation, list(own.metadata)
+        while get_origin(kind) is Annotated or type(None) in get_args(kind):
+            if get_origin(kind) is Annotated:
+                kind, *inner = get_args(kind)
+                marks += (mark for part in inner for mark in getattr(part, "metadata", [part]))
+            else:
+                [kind] = (member for member in get_args(kind) if member is not type(None))
+        limits: dict[str, Any] = {}
+        for bound in marks:  # of annotated_types, as pydantic keeps them
+            if hasattr(bound, "ge"):
+                limits["min"] = bound.ge
+            elif hasattr(bound, "gt"):
+                limits["min"] = bound.gt + (1 if kind is int else _SMALLEST)
+            elif hasattr(bound, "le"):
+                limits["max"] = bound.le
+        default = self.defaults.get(name, None if own.is_required() else own.get_default(call_default_factory=True))
+        about = " ".join(documented_fields(self.kind).get(name, "").split())
+        choices = [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
+        if len("|".join(choices)) > _LONG:
+            limits["metavar"] = "<name>"
+            about = f"{about} One of {', '.join(choices)}."
+        if default not in (None, "") and not isinstance(default, bool):
+            about = f"{about} Default: {default}."
+        flags = self.names.get(name, f"--{name.replace('_', '-')}").split()
+        option = typer.Option(*flags, help=about, rich_help_panel=self.panel, show_default=False, **limits)
+        annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+        return inspect.Parameter(f"{table}_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def setting_keys(*kinds: type[Settings], **tables: type[Settings]) -> dict[str, str]:
@@ -76,11 +106,7 @@ def with_settings(**tables: SettingsTable) -> Callable[[Command], Command]:
     An option goes before `--set`, and that before the file. Unset fields keep their defaults, and are not among
     `model_fields_set`. Raises ConfigError for a key that is unknown or a value that cannot be used.
     """
-    options = {
-        (table, name): _option(table, name, of.kind.model_fields[name], of)
-        for table, of in tables.items()
-        for name in of.flags
-    }
+    options = {(table, name): of.option(table, name) for table, of in tables.items() for name in of.flags}
     others = [
         f"{table}.{name}" for table, of in tables.items() for name in of.kind.model_fields if name not in of.flags
     ]
@@ -176,34 +202,3 @@ def documented_fields(kind: type[Settings]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     documented[name] = inspect.cleandoc(text)
     return documented
-
-
-def _option(table: str, name: str, field: FieldInfo, of: SettingsTable) -> inspect.Parameter:
-    """The option of a field, None unless it is given: its type, bounds, default and documentation are the field's."""
-    kind, marks = field.annotation, list(field.metadata)
-    while get_origin(kind) is Annotated or type(None) in get_args(kind):
-        if get_origin(kind) is Annotated:
-            kind, *inner = get_args(kind)
-            marks += (mark for part in inner for mark in getattr(part, "metadata", [part]))
-        else:
-            [kind] = (member for member in get_args(kind) if member is not type(None))
-    limits: dict[str, Any] = {}
-    for bound in marks:  # of annotated_types, as pydantic keeps them
-        if hasattr(bound, "ge"):
-            limits["min"] = bound.ge
-        elif hasattr(bound, "gt"):
-            limits["min"] = bound.gt + (1 if kind is int else _SMALLEST)
-        elif hasattr(bound, "le"):
-            limits["max"] = bound.le
-    default = of.defaults.get(name, None if field.is_required() else field.get_default(call_default_factory=True))
-    about = " ".join(documented_fields(of.kind).get(name, "").split())
-    choices = [str(choice) for choice in get_args(kind)] if get_origin(kind) is Literal else []
-    if len("|".join(choices)) > _LONG:
-        limits["metavar"] = "<name>"
-        about = f"{about} One of {', '.join(choices)}."
-    if default not in (None, "") and not isinstance(default, bool):
-        about = f"{about} Default: {default}."
-    flags = of.names.get(name, f"--{name.replace('_', '-')}").split()
-    option = typer.Option(*flags, help=about, rich_help_panel=of.panel, show_default=False, **limits)
-    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
-    return inspect.Parameter(f"{table}_{name}", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

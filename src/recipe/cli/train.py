@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from recipe.config.training import Stage
 
 
-class TrainGroup(PlainGroup):
+class _TrainGroup(PlainGroup):
     """The commands; a file in place of one is trained with, as its key `stage` says."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -37,7 +37,7 @@ class TrainGroup(PlainGroup):
         return super().resolve_command(ctx, ["config", *args] if named else args)
 
 
-app = CommandGroup(kind=TrainGroup, help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
+app = CommandGroup(kind=_TrainGroup, help="Train a planner: from scratch, SFT, GRPO or best of N on the verifier.")
 
 ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Settings of the run.")]
 DryRun = Annotated[

@@ -9,8 +9,7 @@ from recipe.cli import console
 from recipe.cli.console import CommandGroup, CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, open_for_command, with_cache
-from recipe.config import ModelConfig
-from recipe.config.planning import VidAssistConfig
+from recipe.config import ModelConfig, VidAssistConfig
 from recipe.errors import InputError, listed
 from recipe.prompting import visible
 

@@ -22,7 +22,7 @@ from recipe.config.models import (
     RubricRule,
     SamplingConfig,
 )
-from recipe.config.planning import PlanConfig, SearchConfig
+from recipe.config.planning import PlanConfig, SearchConfig, VidAssistConfig
 from recipe.config.reward import GroundedConfig, RewardConfig
 from recipe.config.training import (
     BaseModelConfig,
@@ -70,6 +70,7 @@ __all__ = [
     "TrackingConfig",
     "TrainingSettings",
     "ValidationSettings",
+    "VidAssistConfig",
     "VllmSettings",
     "changed_values",
     "check_table",

@@ -120,7 +120,7 @@ class ModelConfig(Loaded):
     """Most tokens to pay for in this run, read and written; the last answers may exceed it."""
 
 
-class ReadingSettings(Seeded):
+class _ReadingSettings(Seeded):
     """How a model is asked to describe or to judge: by default for its likeliest answer."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
@@ -129,7 +129,7 @@ class ReadingSettings(Seeded):
     """Longest answer; a model that thinks aloud needs more."""
 
 
-class PhiConfig(ReadingSettings):
+class PhiConfig(_ReadingSettings):
     """How Phi, the frozen vision-language model, describes a video as steps (paper, section 3.1)."""
 
     frames: FrameConfig = FrameConfig(max_pixels=128 * 28 * 28)
@@ -143,7 +143,7 @@ MOST_SHOWN = MappingProxyType({"max_steps": 100, "max_step_characters": 500, "ma
 how many are left out. 12,000 characters are about 3,000 tokens, so that any plan fits a judge of 8,192 tokens."""
 
 
-class JudgeConfig(ReadingSettings):
+class JudgeConfig(_ReadingSettings):
     """How a judge is asked (docs/judge.md)."""
 
     fixed = MOST_SHOWN

@@ -40,7 +40,7 @@ class TrackingConfig(Settings):
     """Ours. Name of the run; left out: that of its folder."""
 
 
-class ExamplesSettings(Settings):
+class _ExamplesSettings(Settings):
     """The examples of a run, or of its validation."""
 
     examples: Path
@@ -49,14 +49,14 @@ class ExamplesSettings(Settings):
     """Examples of this split are taken; empty takes all."""
 
 
-class RunSettings(ExamplesSettings, Seeded):
+class _RunSettings(_ExamplesSettings, Seeded):
     """What every run of training has."""
 
     output: Path
     """Run folder: `checkpoints/`, `logs/`, `metrics.jsonl`, and the model in `model/`: merged, where it was adapted."""
 
 
-class BaseModelConfig(RunSettings):
+class BaseModelConfig(_RunSettings):
     """A small Qwen2-architecture language model trained from scratch, so that the whole method runs without a hub.
 
     Each example is a training text, rendered as one chat. The paper has no such model: every setting is ours.
@@ -96,7 +96,7 @@ class LoraSettings(Settings):
     """Stated (section 3.1): the query and value projections."""
 
 
-class TrainingSettings(RunSettings):
+class TrainingSettings(_RunSettings):
     """What SFT, GRPO and best-of-N rounds share."""
 
     fixed = MappingProxyType({"log_every": LOG_EVERY})
@@ -178,7 +178,7 @@ Measured = Literal["reward", "matched_f1", "proxy", "validity"]
 """What validation can choose by."""
 
 
-class ValidationSettings(ExamplesSettings):
+class ValidationSettings(_ExamplesSettings):
     """Plans for held-out prompts while training: which step's model is kept, and when training stops.
 
     An example or a video that is in the training examples or in the corpus is refused. The paper has no validation:

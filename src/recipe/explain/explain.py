@@ -4,8 +4,7 @@ No narration decides alone, so the evidence for a step is that of all narrations
 """
 
 from collections.abc import Mapping, Sequence
-from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -94,14 +93,6 @@ _OPEN = {
 }  # fmt: skip
 
 
-class RewardTerm(NamedTuple):
-    """One named part of a reward and what it says."""
-
-    name: str
-    value: float
-    meaning: str
-
-
 def explain(
     verifier: Verifier, *, goal: str, history: Sequence[str], continuation: Sequence[str] | Plan, others: int = 0
 ) -> Explanation:
@@ -116,7 +107,7 @@ def explain(
     # R(c) - R(c less one step), and no Shapley values: n + 1 rewards in place of 2^n, and what a reader asks.
     reward, *without = verifier.score(history=h, continuations=[plan, *shorter], goal=goal)
     pool = verifier.align(history=h, continuation=plan, goal=goal)
-    narrations = tuple(pooled_narration(verifier.corpus, pooled) for pooled in pool)
+    narrations = tuple(AlignedNarration.of(pooled, verifier.corpus.narration(pooled.hit.narration)) for pooled in pool)
     about = verifier.coverage.narrations_about(TaskPrompt(goal, h), [aligned.index for aligned in narrations])
     evidence = []
     for i, text in enumerate(h + plan):
@@ -145,9 +136,7 @@ def explain(
         drawn = _other_plans(verifier.corpus, narrations, h, plan, others)
         scored = iter(verifier.score(history=h, continuations=[p for own in drawn.values() for p in own], goal=goal))
         for name, own in drawn.items():
-            earned = sorted(next(scored).total for _ in own)
-            below = sum(total < reward.total for total in earned)
-            beside.append(OtherPlans(name, len(own), earned[0], median(earned), earned[-1], below))
+            beside.append(OtherPlans.of(name, [next(scored).total for _ in own], reward.total))
     return Explanation(
         goal,
         h,
@@ -198,19 +187,6 @@ def _other_plans(
     return {name: plans for name, plans in kinds.items() if plans}
 
 
-def pooled_narration(corpus: "NarrationIndex", pooled: PooledAlignment) -> AlignedNarration:
-    """A narration of a pool with its texts, from its alignment."""
-    W = pooled.similarities
-    return AlignedNarration(
-        index=pooled.hit.narration,
-        narration=corpus.narration(pooled.hit.narration),
-        retrieved=pooled.hit.score,
-        score=pooled.score,
-        matches=tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in pooled.matches),
-        similarities=tuple(tuple(round(value, 4) for value in row) for row in W.tolist()),
-    )
-
-
 def step_grounds(
     step: int, text: str, pool: Sequence[PooledAlignment], about: Mapping[int, float], corpus: "NarrationIndex"
 ) -> tuple[Ground, ...]:
@@ -259,25 +235,25 @@ def _is_cut(segment: Segment, following: Segment) -> bool:
     return said[-1] in ",;-–" or words[-1] in _OPEN or (text[0].islower() and text[-1] in _ENDS)
 
 
-def parts(explanation: Explanation) -> list[RewardTerm]:
-    """Every part of the reward, the total first."""
+def parts(explanation: Explanation) -> list[tuple[str, float, str]]:
+    """Name, value and meaning of every part of the reward, the total first."""
     reward = explanation.reward
-    total = RewardTerm("reward", reward.total, explanation.config.scale)
+    total = ("reward", reward.total, explanation.config.scale)
     if not explanation.config.aligns:
         return [total]
     meanings = _GROUNDED if explanation.config.verifier == "grounded" else _PAPER
     named = [
         total,
-        RewardTerm("history alone", reward.aligned_history, meanings["A(h)"]),
-        RewardTerm("history and plan", reward.aligned_full, meanings["A(h + c)"]),
-        RewardTerm("progress", reward.rho, meanings["rho"]),
+        ("history alone", reward.aligned_history, meanings["A(h)"]),
+        ("history and plan", reward.aligned_full, meanings["A(h + c)"]),
+        ("progress", reward.rho, meanings["rho"]),
     ]
     if reward.coverage is not None:
-        named.append(RewardTerm("coverage", reward.coverage, "how far the pool covers the prompt, for any plan"))
+        named.append(("coverage", reward.coverage, "how far the pool covers the prompt, for any plan"))
     if (covered := explanation.coverage) is not None:
-        named.append(RewardTerm("fit", covered.fit, f"how near narrations are to the task. {covered.sentence}"))
+        named.append(("fit", covered.fit, f"how near narrations are to the task. {covered.sentence}"))
     further = reward.parts.items()
-    return named + [RewardTerm(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
+    return named + [(name.replace("_", " "), value, meanings.get(name, "")) for name, value in further]
 
 
 def in_words(explanation: Explanation) -> list[str]:

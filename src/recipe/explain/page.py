@@ -47,7 +47,7 @@ def write_page(explanation: Explanation, target: Path | str, links: Links, narra
 def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
     """The whole page. The same explanation gives the same page."""
     named = parts(explanation)
-    largest = max(1.0, *(abs(part.value) for part in named))
+    largest = max(1.0, *(abs(value) for _, value, _ in named))
     config = explanation.config
     settings = config.model_dump(exclude={"grounded", "frames"})
     if not config.aligns:
@@ -56,7 +56,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
         settings = {"verifier": config.verifier} | config.grounded.model_dump()
     values = {
         "explanation": explanation,
-        "parts": [(part, round(abs(part.value) / largest, 4)) for part in named],
+        "parts": [(*part, round(abs(part[1]) / largest, 4)) for part in named],
         "rows": list(step_rows(explanation, links)),
         "panels": [panel(explanation, aligned, links) for aligned in explanation.narrations[:narrations]],
         "others": [(aligned, links.of(aligned.narration)) for aligned in explanation.narrations[narrations:]],
@@ -144,7 +144,7 @@ def panel(explanation: Explanation, aligned: AlignedNarration, links: Links) -> 
             "text": segment.text,
             "place": when(segment) or f"segment {k + 1}",
             "link": addresses[k] or None,
-            "links": link_numbers(aligned, k),
+            "links": _link_numbers(aligned, k),
             "kind": kinds.get(k, "free"),
             "similarity": max((match.similarity for match in aligned.matches if match.segment == k), default=None),
             "note": notes[k],
@@ -193,7 +193,7 @@ def segment_note(aligned: AlignedNarration, segment: int, names: Sequence[str]) 
     return f"{position} “{here.text}”: unmatched{near}"
 
 
-class Span(NamedTuple):
+class _Span(NamedTuple):
     """Where something lies from top to bottom."""
 
     top: float
@@ -202,13 +202,6 @@ class Span(NamedTuple):
     @property
     def middle(self) -> float:
         return (self.top + self.bottom) / 2
-
-
-class Tick(NamedTuple):
-    """A time on the axis."""
-
-    y: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +213,14 @@ class Picture:
     """The middle of each step of h + c."""
     divide: float | None
     """Between the last step of h and the first of c; None without a history."""
-    segments: tuple[Span, ...]
+    segments: tuple[_Span, ...]
     """Each segment on the axis: its time, or its turn where there are no times."""
     history_end: float | None
     """On the axis, the end of the last segment that the history is matched with."""
     texts: dict[int, float]
     """Middle of the text of each segment with text next to the axis: all matched ones, others where there is room."""
-    ticks: tuple[Tick, ...]
+    ticks: tuple[tuple[float, str], ...]
+    """Heights on the axis, each with its time."""
 
     @classmethod
     def of(cls, aligned: AlignedNarration, history: int) -> "Picture":
@@ -238,10 +232,10 @@ class Picture:
         end = aligned.history_end(history)
         # Matched segments have their texts first, as near to them as they fit; others where room is left.
         texts = dict(zip(matched, keep_apart([spans[k].middle for k in matched], TEXT, height), strict=True))
-        taken = [Span(y - TEXT / 2, y + TEXT / 2) for y in texts.values()]
+        taken = [_Span(y - TEXT / 2, y + TEXT / 2) for y in texts.values()]
         for k, span in enumerate(spans):
             y = min(max(span.middle, LINE / 2), height - LINE / 2)
-            line = Span(y - LINE / 2, y + LINE / 2)
+            line = _Span(y - LINE / 2, y + LINE / 2)
             if k not in texts and all(line.bottom <= other.top or line.top >= other.bottom for other in taken):
                 texts[k] = y
                 taken.append(line)
@@ -251,7 +245,7 @@ class Picture:
             # Labels are 60 units apart at least, so that none overlaps another.
             every = next((step for step in _TICKS if (last - first) / step <= height / 60), _TICKS[-1])
             for second in range(-int(-first // every) * every, int(last) + 1, every):
-                ticks.append(Tick((second - first) * height / (last - first), clock(second)))
+                ticks.append(((second - first) * height / (last - first), clock(second)))
         return cls(
             height=height,
             steps=tuple((i + 0.5) * height / steps for i in range(steps)),
@@ -290,7 +284,7 @@ class Picture:
             address = f' href="{escape(links[k])}" target="_blank" rel="noopener noreferrer"' if links[k] else ""
             name, role = ("a", "") if links[k] else ("g", ' role="img"')
             note = escape(notes[k])
-            tied = f'data-links="{link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
+            tied = f'data-links="{_link_numbers(aligned, k)}" data-note="{note}" aria-label="{note}"'
             # One stop of the Tab key for all segments; arrow keys move between them.
             focus = f'class="segment" tabindex="{-1 if k else 0}"'
             elements.append(f"<{name}{address}{role} {focus} {tied}><title>{note}</title>{bar}</{name}>")
@@ -313,18 +307,18 @@ def barcode(aligned: AlignedNarration, history: int) -> str:
     )
 
 
-def _spans(aligned: AlignedNarration, height: float) -> tuple[Span, ...]:
+def _spans(aligned: AlignedNarration, height: float) -> tuple[_Span, ...]:
     segments = aligned.narration.segments
     if (times := _times(aligned)) is None:
         slot = height / max(len(segments), 1)
-        return tuple(Span((k + 0.06) * slot, (k + 0.94) * slot) for k in range(len(segments)))
+        return tuple(_Span((k + 0.06) * slot, (k + 0.94) * slot) for k in range(len(segments)))
     first, last = times
     scale = height / (last - first)
     thin = min(_THINNEST, height)
     spans = []
     for segment in segments:
         top = min(((segment.start or 0.0) - first) * scale, height - thin)
-        spans.append(Span(top, min(max(((segment.end or 0.0) - first) * scale, top + thin), height)))
+        spans.append(_Span(top, min(max(((segment.end or 0.0) - first) * scale, top + thin), height)))
     return tuple(spans)
 
 
@@ -366,7 +360,7 @@ def _curve(left: float, right: float) -> str:
     return f"M0 {left:.2f} C{AXIS / 2:g} {left:.2f} {AXIS / 2:g} {right:.2f} {AXIS:g} {right:.2f}"
 
 
-def link_numbers(aligned: AlignedNarration, segment: int) -> str:
+def _link_numbers(aligned: AlignedNarration, segment: int) -> str:
     """What ties a segment's bar, text and links together: the numbers of its matches, or a mark of its own."""
     numbers = [str(i) for i, match in enumerate(aligned.matches) if match.segment == segment]
     return " ".join(numbers or [f"free{segment}"])

@@ -1,8 +1,9 @@
 """What an explanation holds: the reward, each pooled narration's alignment, what steps add, links to videos."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -12,7 +13,7 @@ from recipe.errors import InputError
 from recipe.report.html import notebook_table
 from recipe.report.numbers import format_signed
 from recipe.reward.coverage import PromptCoverage
-from recipe.types import Narration, Reward, Segment
+from recipe.types import Narration, PooledAlignment, Reward, Segment
 
 YOUTUBE = "https://www.youtube.com/watch?v={video_id}&t={start}s"
 
@@ -125,6 +126,19 @@ class AlignedNarration:
     similarities: tuple[tuple[float, ...], ...]
     """[M steps, L segments] as the verifier sees them, to four decimals."""
 
+    @classmethod
+    def of(cls, pooled: PooledAlignment, narration: Narration) -> "AlignedNarration":
+        """A narration of a pool by its alignment."""
+        W = pooled.similarities
+        return cls(
+            index=pooled.hit.narration,
+            narration=narration,
+            retrieved=pooled.hit.score,
+            score=pooled.score,
+            matches=tuple(Match(i, k, round(float(W[i, k]), 4)) for i, k in pooled.matches),
+            similarities=tuple(tuple(round(value, 4) for value in row) for row in W.tolist()),
+        )
+
     @property
     def unmatched_steps(self) -> tuple[int, ...]:
         """Positions in h + c that no match names."""
@@ -183,6 +197,12 @@ class OtherPlans(NamedTuple):
     high: float
     below: int
     """How many of them earn less than the explained plan."""
+
+    @classmethod
+    def of(cls, name: str, rewards: Sequence[float], reward: float) -> "OtherPlans":
+        """Plans with these rewards, compared with that of the explained plan."""
+        below = sum(other < reward for other in rewards)
+        return cls(name, len(rewards), min(rewards), median(rewards), max(rewards), below)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -20,13 +20,13 @@ def render_markdown(title: str, sentences: Sequence[str], sections: Sequence[Sec
         parts += [*(f"* {markdown_text(finding)}" for finding in section.findings), ""]
         for block in section.blocks:
             if isinstance(block, Table):
-                parts += markdown_table(block)
+                parts += _table_lines(block)
             elif isinstance(block, NamedValues):
                 parts += [*(f"* {markdown_text(name)}: {markdown_text(value)}" for name, value in block.pairs), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
-def markdown_table(table: Table) -> Iterator[str]:
+def _table_lines(table: Table) -> Iterator[str]:
     """Caption, table and notes, line by line; small texts in brackets."""
     yield f"**{markdown_text(table.caption)}**{f' ({markdown_text(table.about)})' if table.about else ''}\n"
     yield _line([table.first, *(f"{head.text}, {head.group}" if head.group else head.text for head in table.headings)])

@@ -137,10 +137,10 @@ def intervals(
                 panel.plot([low, high], [y, y], color=tint or INK, linewidth=2.2, alpha=0.55)
             panel.plot(mean, y, shapes.get(mark.series, "o"), color=tint or INK, markersize=5.8)
         if digits is not None and not mark.hollow:
-            annotate(panel, format_number(mean, digits), (mean, y), (0, 6), tint or INK, ha="center", va="bottom")
+            _annotate(panel, format_number(mean, digits), (mean, y), (0, 6), tint or INK, ha="center", va="bottom")
         if mark.note:
-            annotate(panel, mark.note, (mean, y), (0, -6), MUTED, ha="center", va="top")
-    label_rows(panels[0], names)
+            _annotate(panel, mark.note, (mean, y), (0, -6), MUTED, ha="center", va="top")
+    _label_rows(panels[0], names)
     for panel, head in zip(panels, heads, strict=True):
         panel.set_title(head)
         panel.set_xlabel(unit)
@@ -156,7 +156,7 @@ def intervals(
             spare = 0.015 * (xlim[1] - xlim[0])
             panel.set_xlim(xlim[0] - spare, xlim[1] + spare)
     if len(series) > 1:
-        legend(figure, series, [colours.get(name, MUTED) for name in series], [shapes[name] for name in series])
+        _legend(figure, series, [colours.get(name, MUTED) for name in series], [shapes[name] for name in series])
     return figure.get_figure(root=True)
 
 
@@ -191,7 +191,7 @@ def scatter(
             panel.plot([x.mean, x.mean], [y.low, y.high], color=tint, linewidth=1.6)
         fill_colour = "none" if hollow else tint
         panel.plot(x.mean, y.mean, "D" if hollow else "o", color=tint, markerfacecolor=fill_colour, markersize=7)
-        annotate(panel, shown(name, _NAME), (x.mean, y.mean), (7, -3) if hollow else (7, 5), tint)
+        _annotate(panel, shown(name, _NAME), (x.mean, y.mean), (7, -3) if hollow else (7, 5), tint)
     panel.set(xlim=xlim, ylim=ylim, xlabel=xlabel, ylabel=ylabel)
     return figure
 
@@ -253,7 +253,7 @@ def curves(
                 )
                 for line in own
             ]
-            smooth = [running_mean(y, smoothing_window(len(y))) if smoothed else y for y in means]
+            smooth = [_running_mean(y, smoothing_window(len(y))) if smoothed else y for y in means]
             for line, y, mean in zip(own, means, smooth, strict=True):
                 if line.hollow:
                     panel.plot(line.x, y, "D", markerfacecolor="none", markeredgecolor=tint, markersize=5.5)
@@ -289,7 +289,7 @@ def curves(
     figure.supxlabel(xlabel, color=MUTED, fontsize=9)
     grid[0][0].set_ylabel(ylabel)
     if len(names) > 1:
-        legend(figure, names, [colours.get(name, INK) for name in names], [""] * len(names))
+        _legend(figure, names, [colours.get(name, INK) for name in names], [""] * len(names))
     return figure
 
 
@@ -300,7 +300,7 @@ def name_ends(panel: Axes, ends: Sequence[tuple[str, float, float, str]]) -> Non
     apart = 110 * (max(heights) - min(heights)) / (high - low) if heights else 0.0
     shift = max(0.0, (14 - apart) / 2) if len(ends) == 2 else 0.0
     for text, x, y, tint in sorted(ends, key=lambda end: -end[2]):
-        annotate(panel, shown(text, _NAME), (x, y), (9, shift), tint)
+        _annotate(panel, shown(text, _NAME), (x, y), (9, shift), tint)
         shift = -shift
 
 
@@ -313,10 +313,10 @@ def smoothing_window(steps: int) -> int:
     return min(7, steps // 6 | 1)
 
 
-def running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
+def _running_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
     """Centred means over `window` values [n], fewer at the ends; NaN counts as missing.
 
-    >>> running_mean(np.array([1.0, 2.0, 6.0]), 3).tolist()
+    >>> _running_mean(np.array([1.0, 2.0, 6.0]), 3).tolist()
     [1.5, 3.0, 4.0]
     """
     kernel, known, start = np.ones(window), np.isfinite(values), window // 2
@@ -344,18 +344,18 @@ def stacked(
         for kind, tint in colours.items():
             panel.barh(index, parts.get(kind, 0.0), left=left, height=0.62, color=tint)
             left += parts.get(kind, 0.0)
-        annotate(panel, notes[name], (max(left, line), index), (6, 0), INK)
+        _annotate(panel, notes[name], (max(left, line), index), (6, 0), INK)
     panel.axvline(line, color=INK, linewidth=1, linestyle=DASHED)
-    label_rows(panel, list(rows))
+    _label_rows(panel, list(rows))
     panel.set_xlim(0, 1.3 * max(1.2 * line, *(sum(parts.values()) for parts in rows.values())))
     panel.grid(visible=False, axis="y")
     panel.set_xlabel(unit)
     kinds = [kind for kind in colours if any(kind in parts for parts in rows.values())]
-    legend(figure, kinds, [colours[kind] for kind in kinds], ["s"] * len(kinds))
+    _legend(figure, kinds, [colours[kind] for kind in kinds], ["s"] * len(kinds))
     return figure
 
 
-def annotate(
+def _annotate(
     panel: Axes,
     text: str,
     point: tuple[float, float],
@@ -370,7 +370,7 @@ def annotate(
     )
 
 
-def legend(figure: Figure | SubFigure, names: Sequence[str], tints: Sequence[str], shapes: Sequence[str]) -> None:
+def _legend(figure: Figure | SubFigure, names: Sequence[str], tints: Sequence[str], shapes: Sequence[str]) -> None:
     """Name series by colour and shape above the panels of a figure, which grows by it."""
     handles = [
         Line2D([], [], color=tint, marker=shape, linewidth=2, label=shown(name, _NAME))
@@ -387,7 +387,7 @@ def new_figure(width: float, height: float, gap: float = 0.02) -> Figure:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=gap))
 
 
-def label_rows(panel: Axes, names: Sequence[str]) -> None:
+def _label_rows(panel: Axes, names: Sequence[str]) -> None:
     """Names of the rows 0, 1, ... from top to bottom."""
     panel.set_yticks(range(len(names)), [shown(name, _NAME) for name in names], fontsize=10)
     panel.set_ylim(len(names) - 0.5, -0.65)

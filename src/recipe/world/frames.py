@@ -14,7 +14,7 @@ import random
 import zlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,27 +65,9 @@ _SUPERSAMPLING = 4
 _ASSIGNMENT = 4
 
 
-class Code(NamedTuple):
-    """What a step looks like; each part is an index, and SIZES says of how many."""
-
-    shape: int
-    colour: int
-    border: int
-    tool: int
-    motion: int
-    tone: int
-
-
-class Motion(NamedTuple):
-    """What the object does from the first frame of a pair to the second."""
-
-    right: float = 0.0
-    """Pixels."""
-    down: float = 0.0
-    """Pixels."""
-    turn: float = 0.0
-    """Degrees."""
-    growth: float = 1.0
+Code = tuple[int, ...]
+"""What a step looks like: shape, colour and border of the object, then tool, motion and tone, each an index below its
+number in SIZES."""
 
 
 def _polygon(*points: tuple[float, float]) -> Inside:
@@ -156,11 +138,12 @@ COLOURS = (
 BORDERS = ((20, 20, 20), (240, 240, 240))
 TONES = (((245, 245, 245), (20, 20, 20)), ((20, 20, 20), (240, 240, 240)), ((220, 40, 60), (240, 240, 240)))
 """Each tone of a tool with its border."""
+# Of the object, from the first frame of a pair to the second: pixels to the right and down, degrees, growth.
 MOTIONS = (
-    Motion(), Motion(right=7), Motion(right=-7), Motion(down=7), Motion(down=-7),
-    Motion(turn=50), Motion(growth=0.6), Motion(growth=1.5),
+    (0, 0, 0, 1), (7, 0, 0, 1), (-7, 0, 0, 1), (0, 7, 0, 1), (0, -7, 0, 1),
+    (0, 0, 50, 1), (0, 0, 0, 0.6), (0, 0, 0, 1.5),
 )  # fmt: skip
-SIZES = Code(len(SHAPES), len(COLOURS), len(BORDERS), len(TOOLS), len(MOTIONS), len(TONES))
+SIZES = (len(SHAPES), len(COLOURS), len(BORDERS), len(TOOLS), len(MOTIONS), len(TONES))
 
 
 def draw_codes(world: World) -> dict[str, Code]:
@@ -177,7 +160,7 @@ def draw_codes(world: World) -> dict[str, Code]:
             raise InputError.at("the world", problem, "give a smaller world")
         rng.shuffle(codes)
         looks.append(dict(zip(named, codes, strict=False)))
-    return {step: Code(*looks[0][thing], *looks[1][verb]) for step, (verb, thing) in names.items()}
+    return {step: (*looks[0][thing], *looks[1][verb]) for step, (verb, thing) in names.items()}
 
 
 class Painter:

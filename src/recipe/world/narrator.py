@@ -1,4 +1,4 @@
-"""What goal_narrations say while they follow a task graph, with the noise of real narrations.
+"""What narrators say while they follow a task graph, with the noise of real narrations.
 
 A narrator drops steps, merges two into one segment, mentions a step after the fact, swaps neighbours, repeats
 itself, wanders off to steps of other goals, and chats. The order below is the order in which the noise is
@@ -45,11 +45,21 @@ _NOISES = ("drop", "swap", "late", "merge", "repeat", "alien", "opening")
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class _Utterance:
     """One segment before it has times, and the steps it mentions; small talk mentions none."""
 
     text: str
     steps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, world: World, step: str, rng: random.Random, templates: Sequence[str]) -> "_Utterance":
+        """A step in a template with a place for it, or behind a lead-in without one."""
+        # Template or wording first: the order of the draws decides what a seed gives.
+        if "{step}" in templates[0]:
+            template = rng.choice(templates)
+            return cls(template.replace("{step}", rng.choice(world.wordings[step])), (step,))
+        text = rng.choice(world.wordings[step])
+        return cls(rng.choice(templates) + text, (step,))
 
 
 def narrate(
@@ -89,20 +99,9 @@ def goal_narrations(world: World, goal: str, count: int, seed: int = 0) -> list[
     ]
 
 
-def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narration]:
-    """`count` annotated videos of one goal as narrations without times: a valid order each, a step a segment."""
-    graph, lists = world.graph(goal), []
-    for index in range(count):
-        rng = random.Random(f"list {seed} {goal} {index}")
-        steps = tuple(Segment(world.label(step, rng)) for step in graph.draw(rng))
-        name = f"{SOURCE}-list-{zlib.crc32(goal.encode()):08x}-{index:04d}"
-        lists.append(Narration(name, steps, title=goal, source=SOURCE))
-    return lists
-
-
 def narrate_once(
     world: World, graph: TaskGraph, rng: random.Random, style: NarratorStyle = NarratorStyle()
-) -> list[Utterance]:
+) -> list[_Utterance]:
     """One narrator's utterances with the steps that each mentions, which a narration no longer shows."""
     talk = world.talk
     performed = list(graph.draw(rng))
@@ -111,47 +110,38 @@ def narrate_once(
         if rng.random() < style.swap:
             kept[index], kept[index + 1] = kept[index + 1], kept[index]
 
-    spoken: list[Utterance] = []
+    spoken: list[_Utterance] = []
     joinable = False
     for step in kept:
         joinable = not (joinable and rng.random() < style.merge)
         if joinable and style.plain and rng.random() < style.plain:
-            spoken.append(Utterance(world.label(step, rng), (step,)))
+            spoken.append(_Utterance(world.label(step, rng), (step,)))
         elif joinable:
-            spoken.append(_said(world, step, rng, talk.lead_ins))
+            spoken.append(_Utterance.of(world, step, rng, talk.lead_ins))
         else:
             text = spoken[-1].text + rng.choice(talk.joins) + rng.choice(world.wordings[step])
-            spoken[-1] = Utterance(text, (*spoken[-1].steps, step))
+            spoken[-1] = _Utterance(text, (*spoken[-1].steps, step))
     for index in range(len(spoken) - 1):
         # Mentioned only after the next utterance or two.
         if len(spoken[index].steps) == 1 and rng.random() < style.late:
-            late = _said(world, spoken.pop(index).steps[0], rng, talk.afterthoughts)
+            late = _Utterance.of(world, spoken.pop(index).steps[0], rng, talk.afterthoughts)
             spoken.insert(min(index + rng.randint(1, 2), len(spoken)), late)
 
     everything = list(world.wordings)
-    out: list[Utterance] = []
+    out: list[_Utterance] = []
     for utterance in spoken:
         out.append(utterance)
         if rng.random() < style.repeat:
-            out.append(_said(world, rng.choice(utterance.steps), rng, talk.repeats))
+            out.append(_Utterance.of(world, rng.choice(utterance.steps), rng, talk.repeats))
         if rng.random() < style.alien:
-            out.append(_said(world, rng.choice(everything), rng, talk.lead_ins))
+            out.append(_Utterance.of(world, rng.choice(everything), rng, talk.lead_ins))
     announced, closed = rng.random() < style.opening, rng.random() < style.opening
     missing = max(0, rng.randint(*style.segments) - len(out) - announced - closed)
     lines = list(talk.small_talk)
     for text in rng.sample(lines, min(missing, len(lines))):
-        out.insert(rng.randint(0, len(out)), Utterance(text))
+        out.insert(rng.randint(0, len(out)), _Utterance(text))
     if announced:
-        out.insert(0, Utterance(rng.choice(talk.openings).replace("{goal}", graph.goal)))
+        out.insert(0, _Utterance(rng.choice(talk.openings).replace("{goal}", graph.goal)))
     if closed:
-        out.append(Utterance(rng.choice(talk.closings)))
+        out.append(_Utterance(rng.choice(talk.closings)))
     return out
-
-
-def _said(world: World, step: str, rng: random.Random, templates: Sequence[str]) -> Utterance:
-    """A step in a template with a place for it, or behind a lead-in without one."""
-    if "{step}" in templates[0]:
-        template = rng.choice(templates)  # before the wording: the order of the draws decides what a seed gives
-        return Utterance(template.replace("{step}", rng.choice(world.wordings[step])), (step,))
-    text = rng.choice(world.wordings[step])
-    return Utterance(rng.choice(templates) + text, (step,))

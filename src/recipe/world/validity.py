@@ -43,6 +43,20 @@ class Validity:
     perfect: bool
     """A valid completion: the score is 1."""
 
+    def reward(self) -> Reward:
+        """The score as a reward of which nothing is aligned and nothing gated."""
+        return Reward(
+            total=self.score,
+            aligned_history=0.0,
+            aligned_full=0.0,
+            rho=0.0,
+            gated=False,
+            steps=self.steps,
+            pool=(),
+            best_narration=None,
+            parts={"order": self.order, "coverage": self.coverage, "clean": self.clean},
+        )
+
 
 def plan_key(world: World, goal: str, steps: Sequence[str]) -> PlanKey:
     """The step ids a plan says, None for a line that says none; plans with equal keys differ in wording only.
@@ -99,7 +113,7 @@ def score_key(graph: TaskGraph, history: PlanKey, plan: PlanKey) -> Validity:
 
 
 class ValidityScorer:
-    """Rewards a plan with its validity against the goal's task graph; nothing is aligned and nothing gated."""
+    """Rewards a plan with its validity against the goal's task graph."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -111,24 +125,7 @@ class ValidityScorer:
         outcomes: list[list[Reward | InputError]] = []
         for goal, history, plans in groups:
             try:
-                validities = [score_plan(self._world, goal, history, plan) for plan in plans]
+                outcomes.append([score_plan(self._world, goal, history, plan).reward() for plan in plans])
             except InputError as error:
                 outcomes.append([error] * len(plans))
-                continue
-            outcomes.append(
-                [
-                    Reward(
-                        total=validity.score,
-                        aligned_history=0.0,
-                        aligned_full=0.0,
-                        rho=0.0,
-                        gated=False,
-                        steps=validity.steps,
-                        pool=(),
-                        best_narration=None,
-                        parts={"order": validity.order, "coverage": validity.coverage, "clean": validity.clean},
-                    )
-                    for validity in validities
-                ]
-            )
         return outcomes

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ScriptedEngine, actions_of
 
-from recipe.config.planning import VALUES, VidAssistConfig
+from recipe.config import VidAssistConfig
 from recipe.errors import InputError
 from recipe.models.protocol import Answer, Refusal
 from recipe.planning.vidassist.methods import Models, plan_actions, prompt_chat
@@ -147,5 +147,5 @@ def test_results_do_not_depend_on_order() -> None:
 
 def test_every_setting_and_value_function_is_documented() -> None:
     text = (Path(__file__).parents[3] / "docs" / "vpa.md").read_text()
-    for name in (*VidAssistConfig.model_fields, *VALUES):
+    for name in (*VidAssistConfig.model_fields, *VidAssistConfig().values):
         assert f"`{name}`" in text, name

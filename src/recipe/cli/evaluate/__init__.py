@@ -11,7 +11,7 @@ from recipe.cli.console import CommandGroup, PlainGroup
 from recipe.evaluation import MEASURES
 
 
-class MeasureGroup(PlainGroup):
+class _MeasureGroup(PlainGroup):
     """The commands, and one for each measure of an installed package."""
 
     further = "recipe.measures"
@@ -36,6 +36,6 @@ app = CommandGroup(
         "compare": "recipe.cli.evaluate.measures:compare",
         "agreement": "recipe.cli.evaluate.measures:agreement",
     },
-    MeasureGroup,
+    _MeasureGroup,
     help="Measure how good plans and histories are.",
 )

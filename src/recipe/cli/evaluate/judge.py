@@ -37,7 +37,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be aske
 
 
 @contextmanager
-def asked_model(settings: ModelConfig) -> "Iterator[Model]":
+def _asked_model(settings: ModelConfig) -> "Iterator[Model]":
     """The model of a judge; raises InputError where the options name none."""
     if settings.endpoint is None and settings.model in ("", PAPERS) and not settings.replay:
         raise InputError("--endpoint is missing: the judge's address; or give --judge proxy, or a model folder.")
@@ -45,7 +45,7 @@ def asked_model(settings: ModelConfig) -> "Iterator[Model]":
         yield model
 
 
-def read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
+def _read_judged(examples: Path, split: str, histories: Path | None, history: str) -> "list[Example]":
     """The examples of a file, with Phi's histories of another as `told_history`. Raises InputError."""
     from recipe.data.examples import read_examples
     from recipe.data.histories import read_histories, with_histories
@@ -124,7 +124,7 @@ def judge(
         )
     if asks and plans.output is None:
         raise InputError("--output is missing: the scores file to write; or give --dry-run or --show-prompt.")
-    chosen = read_judged(plans.examples, plans.split, histories, judge.history)
+    chosen = _read_judged(plans.examples, plans.split, histories, judge.history)
     known = read_examples(plans.examples) if plans.split else chosen
     planned = read_predictions(plans.predictions)
     own = cases_of(chosen, planned, known, plans.missing, samples, judge)
@@ -154,7 +154,7 @@ def judge(
         asking = FunctionJudge(model.model, criteria, judge.history)
         judged = asking.judge(cases, console.progress())
     else:
-        with asked_model(with_cache(model, plans.output)) as engine:
+        with _asked_model(with_cache(model, plans.output)) as engine:
             asking = LlmJudge(engine, model.model or PAPERS, judge, criteria)
             judged = asking.judge(cases, console.progress())
             spent = engine.ledger.numbers()
@@ -216,7 +216,7 @@ def diversity(
     if chosen is not None:
         require_writable(chosen)
     seed = judge.seed
-    to_plan = chosen_prompts(read_judged(plans.examples, plans.split, histories, judge.history), prompts, seed)
+    to_plan = chosen_prompts(_read_judged(plans.examples, plans.split, histories, judge.history), prompts, seed)
     if chosen is not None:
         write_examples(chosen, to_plan)
     if predictions is None:
@@ -244,7 +244,7 @@ def diversity(
         asking = ProxyDiversityJudge(open_embed(encoder), encoder)
         pairs = compare_plans(asking, sampled, order_check, seed, console.progress())
     else:
-        with asked_model(with_cache(model, plans.output)) as engine:
+        with _asked_model(with_cache(model, plans.output)) as engine:
             asking = LlmDiversityJudge(engine, model.model, judge)
             pairs = compare_plans(asking, sampled, order_check, seed, console.progress())
             spent = engine.ledger.numbers()
