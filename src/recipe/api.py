@@ -133,6 +133,7 @@ def audit_rewards(
     if not isinstance(corpus, Corpus):
         raise InputError(f"{corpus!r} is no corpus; open one first, with Corpus.open(folder).")
     read = read_procedures(Path(procedures)).procedures if isinstance(procedures, str | Path) else procedures
+    # One for all rewards: they embed the same steps.
     embeddings = StepEmbeddings(corpus.encoder)
     audited = []
     if isinstance(verifiers, str | RewardConfig) or callable(verifiers):  # whose letters and fields could be iterated

@@ -51,6 +51,7 @@ def atomic_path(target: Path | str) -> Iterator[Path]:
             continue
         if process != os.getpid():  # what this process has not in `_live`, an earlier one of its number left behind
             try:
+                # Signal 0 reaches nobody: it asks whether there is such a process.
                 os.kill(process, 0)
                 continue
             except ProcessLookupError:
@@ -89,6 +90,7 @@ _live: set[Path] = set()
 def _own_sibling(target: Path) -> Iterator[Path]:
     """A path next to `target` that no other process or thread uses, removed at the end."""
     path = target.with_name(f".{target.name}.{_machine()}-{os.getpid()}-{next(_counter)}.partial")
+    # Before the path is used: another thread that begins the same target removes what it does not find here.
     _live.add(path)
     try:
         yield path
@@ -115,6 +117,7 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     Where another process holds it, waits for that one, or raises InputError without `wait`.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    # The folder itself and no file in it: the kernel ends the lock with the process, and nothing stays behind.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
@@ -154,7 +157,7 @@ def read_json(path: Path | str) -> Any:
     if not (path := Path(path)).is_file():
         raise not_a_file(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         value = json.loads(text, parse_int=_whole_number)
     except RecursionError:
         raise InputError.at(path, "not valid JSON (nested too deeply)", "repair or recreate the file") from None
@@ -236,6 +239,7 @@ def text_lines(path: Path | str, opened: BinaryIO | None = None) -> Iterator[tup
         raise not_a_file(path)
     rows = 0
     with nullcontext(opened) if opened else path.open("rb") as stream:
+        # One byte more than a line may have tells that it goes on, without reading it to its end.
         for number, line in enumerate(iter(lambda: stream.readline(_MOST_LINE_BYTES + 1), b""), start=1):
             if len(line) > _MOST_LINE_BYTES:
                 problem = f"the line is longer than {_MOST_LINE_BYTES:,} bytes"
@@ -306,6 +310,7 @@ def installed(packages: Sequence[str]) -> dict[str, str]:
 
 def fingerprint(value: object) -> str:
     """SHA-256 of a JSON-serialisable value, independent of key order."""
+    # Texts as they are and not as escapes: recorded ids are hashes of these bytes.
     encoded = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(encoded.encode("utf-8", "surrogatepass")).hexdigest()
 

@@ -29,6 +29,7 @@ def isolated(code: str) -> list[str]:
     path = [entry for entry in sys.path if entry == _HOME or entry not in ("", folder)]
     if _HOME not in path:
         path.append(_HOME)
+    # -I leaves out the folder, the user's packages and PYTHON variables; the path gives back what this process has.
     return [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!r}; {code}"]
 
 

@@ -35,6 +35,7 @@ def load_function(name: str) -> Function:
         problem = f"module {named['module']!r} cannot be imported ({type(error).__name__}: {first_line(error)})"
         raise InputError.at(name, problem, f"run where {named['module']}.py lies, or install the module") from error
     place = getattr(value, "__file__", None) or "which is built into Python"
+    # A method of an object in the module may be named, too.
     for part in named["function"].split("."):
         value = getattr(value, part, None)
     if not callable(value):

@@ -117,12 +117,14 @@ class HttpClient:
         Raises InputError where the server refuses the request, ComputeError where it fails or is another server, and
         `unavailable`.
         """
+        # The clock of the day may be set while a client waits.
         began, tries = time.monotonic(), 0
         while True:
             tries, code, stated = tries + 1, "", None
             try:
                 response = self._http.request(method, path, **content)
                 stated = retry_after(response.headers)
+                # A 429 that says no time is a limit that waiting does not lift, such as a spent quota.
                 if response.status_code not in self.retried and (response.status_code != 429 or stated is None):
                     break
                 code, reason = error_envelope(response)[0], self.refusal(response)

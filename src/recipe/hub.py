@@ -104,6 +104,7 @@ def publish(made: Publication, target: str, *, public: bool = False) -> str:
     api, repo_type = HfApi(), "dataset" if dataset else "model"
     where: dict[str, Any] = {"repo_id": match[2], "repo_type": repo_type, "revision": match[3]}
     with reached(target):
+        # A repository that exists keeps its visibility: `exist_ok` changes nothing of it.
         api.create_repo(match[2], repo_type=repo_type, private=not public, exist_ok=True)
         if match[3]:
             api.create_branch(match[2], repo_type=repo_type, branch=match[3], exist_ok=True)
@@ -157,6 +158,7 @@ def _model(folder: Path, licence: str) -> tuple[str, dict[str, Path | bytes]]:
 def _adapter_config(folder: Path) -> bytes:
     """PEFT's settings, where the model that was adapted stands by its name on the hub, if it has one."""
     settings, base = read_json(folder / _ADAPTER), read_json(folder / CARD).get("base_model")
+    # A model may be trained on one that was itself trained here; the hub knows the first of them.
     while isinstance(base, dict) and base.get("base_model"):
         base = base["base_model"]
     known = base.get("name") if isinstance(base, dict) else None

@@ -42,8 +42,10 @@ def require_memory(file: Path, needed: float, remedy: str) -> None:
 def at_most(more: int) -> Iterator[None]:
     """Let the process grow by `more` bytes at most; beyond, an allocation raises MemoryError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    # RLIMIT_AS bounds the whole address space, so that what there is already counts.
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])  # of its address space
     ceiling = pages * os.sysconf("SC_PAGE_SIZE") + more
+    # A limit that the process has already is never raised.
     limits = [limit for limit in (ceiling, soft, hard) if limit != resource.RLIM_INFINITY]
     resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
     try:

@@ -105,6 +105,7 @@ def written_steps(answer: str, *, every: bool = False, times: bool = False) -> t
     answer = _UNSEEN.sub("", answer)
     fenced = _DATA.search(answer)
     inner = dedent(_without_commands(fenced[1] if fenced else _FENCE.sub("", answer)))
+    # JSON within a text may begin at any brace; of an answer that is JSON as a whole, no other reading is tried.
     begins = [0] if _WHOLE_JSON.match(inner) else [begin.start() for begin in islice(_JSON.finditer(inner), _TRIES)]
     embedded = _json_steps(inner, begins, times) if begins else ""
     if begins == [0] or isinstance(embedded, tuple):
@@ -157,6 +158,7 @@ class _Html(HTMLParser):
     def handle_starttag(self, tag: str, attrs: object) -> None:
         if _ITEM.fullmatch(tag):
             self.parts.append(f"\n{'  ' * self._depth}- ")
+            # Bounded: tags that are never closed would indent each line more than the last.
             self._depth = min(self._depth + 1, 20)
         elif tag in ("td", "th"):
             self.parts.append("| ")
@@ -206,6 +208,7 @@ def _json_steps(text: str, begins: Sequence[int], times: bool) -> tuple[str, ...
                 value, end = decoder.raw_decode(text, start.end())
                 values.append(value)
         except (ValueError, RecursionError):
+            # Models write single quotes, comments and commas too many, all of which YAML reads.
             if not values and (value := _yaml(text[begin : max(text.rfind("}"), text.rfind("]")) + 1])) is not None:
                 values = [value]
         steps = _steps_of(values[0] if len(values) == 1 else values, times) if values else None

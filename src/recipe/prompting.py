@@ -58,6 +58,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     names, filled = set(parsed.get_identifiers()), set(values)
     if not parsed.is_valid() or names != filled:
         raise ValueError(f"the prompt takes {sorted(names)} and was given {sorted(filled)}")
+    # In one pass: a `$` within a value is not read again.
     return parsed.substitute(values)
 
 
@@ -95,6 +96,7 @@ def json_object(text: str) -> JsonObject | None:
     """
     decoder, searched = json.JSONDecoder(), text[:_SEARCHED]
     for count, opening in enumerate(re.finditer(r"\{", searched)):
+        # Each try may read to the end of the text: without a bound, braces alone would cost the square of its length.
         if count == _TRIES:
             return None
         try:

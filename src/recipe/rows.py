@@ -100,6 +100,7 @@ def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[Fie
 
     Unknown fields go first: a misspelt one leaves another missing.
     """
+    # Stable: of other errors the first in the row stays first.
     for details in sorted(error.errors(include_url=False), key=lambda details: details["type"] not in _UNKNOWN):
         location = details["loc"][depth:]
         yield FieldFault(_field_name(location), *_worded(details, location, kind))
@@ -169,6 +170,7 @@ def validated(text: str, kind: type[Row], unknown: Unknown = "forbid", context: 
 
 def parse_row(path: Path | str, line: int, text: str, kind: type[Row], unknown: Unknown = "forbid") -> Row:
     """A line of JSON as a row. Raises InputError that names the first fault."""
+    # Few lines have either; of all others pydantic reads the text itself, without Python's values between.
     if "null" in text or "NaN" in text:
         text = json.dumps(_given(json_line(path, line, text), kind))
     try:

@@ -150,6 +150,7 @@ class _Clustered(NamedTuple):
     def freedom(self) -> float:
         """Satterthwaite's degrees of freedom of the variance: clusters less one where all are of one size."""
         # (tr G)^2 / tr(G^2), G being the quadratic form of the squared residuals of means with variances 1 / share.
+        # The trace sums over clusters, so that no matrix [clusters, clusters] is made.
         squares, cubes = (float((self.shares**power).sum()) for power in (2, 3))
         return (1 - squares) ** 2 / (squares - 2 * cubes + squares**2)
 
@@ -203,7 +204,9 @@ def macro_intervals(values: Array, datasets: Sequence[str], clusters: Sequence[s
     groups = [_Clustered(group.sums[rows], group.sizes) for group in groups]
     variance, student = _student(groups)
     sandwich = np.sum([group.sandwich() for group in groups], axis=0) / len(groups) ** 2
+    # The bootstrap has the variance of the sandwich: at this normal quantile it reaches as far as the t interval.
     tails = _extra("scipy.special").ndtr(-student * np.sqrt(variance / sandwich))
+    # Of independent datasets third moments add up as variances do; the mean divides them by the cube of their number.
     lean = _LEAN * np.sum([group.skewness() for group in groups], axis=0) / len(groups) ** 3 / variance
     drawn: Array = np.zeros(())
     for stream, group in enumerate(groups):
@@ -278,6 +281,7 @@ def bootstrap_interval(value: float, drawn: Array, observations: int, clusters: 
     # No interval of width 0: it would claim certainty that few equal values do not give.
     if np.ptp(defined) <= _ROUNDING:
         return replace(interval, reason="all equal")
+    # So many resamples at an end show how far resamples can go, and not how far other clusters would.
     ends = [np.abs(defined - end) <= _ROUNDING for end in (defined.min(), defined.max())]
     if max(float(end.mean()) for end in ends) > (1 - LEVEL) / 2:
         return replace(interval, reason="few differ")
@@ -359,6 +363,7 @@ def _draws(count: int, resamples: int, seed: int, stream: int) -> NDArray[np.uin
     Datasets that are averaged take streams of their own: with one stream they would be drawn alike.
     """
     shares = np.full(count, 1 / count)
+    # 16 bits take a quarter of the memory of floats; one cluster is drawn about once, and never 65,536 times.
     return np.random.default_rng([seed, stream]).multinomial(count, shares, size=resamples).astype(np.uint16)
 
 
@@ -426,11 +431,13 @@ def compare(
     groups = [means[videos[0] == number] for number in range(len(sizes))]
     if min(map(len, groups)) > 1:
         deviation = float(np.sqrt(np.mean([group.var(ddof=1) for group in groups])))
+        # Videos that differ alike have no deviation but that of rounding, which would give an effect of any size.
         if deviation > _ROUNDING * float(np.abs(means).max()):
             effect = difference.mean / deviation
     means_of = [
         float(np.mean([values[dataset == number].mean() for number in range(len(sizes))])) for values in (ours, theirs)
     ]
+    # Values that differ by rounding alone are equal.
     signs = np.sign(np.where(np.isclose(ours, theirs, rtol=_ROUNDING, atol=0), 0, ours - theirs))
     return Comparison(
         first=means_of[0],
@@ -510,6 +517,7 @@ def krippendorff_alpha(
     table = np.asarray(ratings, dtype=np.float64)
     if table.ndim != 2 or np.isinf(table).any():
         raise ComputeError("agreement needs a table [raters, units] of finite ratings.")
+    # A unit that was rated once pairs with nothing, and alpha leaves it out (Krippendorff).
     kept = (~np.isnan(table)).sum(axis=0) > 1
     labels = np.asarray(clusters if clusters is not None else [str(unit) for unit in range(table.shape[1])])
     if len(labels) != table.shape[1]:
@@ -605,6 +613,7 @@ def _correlations(first: Array, second: Array, weights: Array) -> Array:
     y -= (weights * y).sum(axis=1, keepdims=True) / total
     spread = np.sqrt((weights * x**2).sum(axis=1) * (weights * y**2).sum(axis=1))
     shared = (weights * x * y).sum(axis=1)
+    # A draw that leaves one score constant has no correlation: NaN, and not 0.
     correlations: Array = np.divide(shared, spread, out=np.full(len(weights), np.nan), where=spread > 1e-9)
     return correlations
 
@@ -615,6 +624,7 @@ def _ranks(values: Array, weights: Array) -> Array:
     members = np.zeros((len(values), len(distinct)))
     members[np.arange(len(values)), value_of] = 1
     counts = weights @ members
+    # Plans with lower values and half of those with the same: the mid-rank less 1/2, which changes no correlation.
     ranks: Array = (counts.cumsum(axis=1) - counts / 2)[:, value_of]
     return ranks
 
@@ -632,6 +642,7 @@ def spearman(first: Array, second: Array, clusters: Sequence[str], seed: int = 0
     Draws in which one of them is constant have no correlation and are left out of the interval. There is none below ten
     clusters.
     """
+    # The observed plans are the draw that takes each once.
     once = np.ones((1, len(first)))
     value = float(_correlations(first, second, once)[0])
     if np.isnan(value):

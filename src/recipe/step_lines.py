@@ -214,6 +214,7 @@ def _lines(text: str, every: bool, times: bool) -> list[_Line]:
         if not aside:
             lines.append(_Line(said, indent, level, paragraph))
     _take_marks(lines, times)
+    # A list that has a line for each item is not taken apart: its items may hold numbers of their own.
     if sum(line.number is not None for line in lines) < 2 and (parted := _parted(text)):
         return _lines(parted, every, times)
     return lines
@@ -252,6 +253,7 @@ def _value(digits: str) -> int:
     """
     word = digits.casefold()
     if word.replace(".", "").isdecimal():
+        # To the base 100, so that 1.10 comes after 1.9; each part has two digits at most.
         return sum(100**place * int(part) for place, part in enumerate(reversed(word.split("."))))
     for words in (_WORDS, _ORDINALS, _ROMAN):
         if word in words:
@@ -326,6 +328,7 @@ def _take_times(lines: Sequence[_Line], times: bool) -> None:
     """Take off the times before steps, or with `times` note that a line begins with one."""
     timed = [(line, time) for line in lines if (time := leading_time(line.text))]
     starts = [read_clock(re.sub(r"[^\d:.]", "", time["start"])) or 0.0 for _, time in timed]
+    # A time that stands alone may belong to its step, such as "5:00 in the oven": times of a list rise.
     rising = len(starts) > 1 and all(early < late for early, late in pairwise(starts))
     for line, time in timed:
         if times:
@@ -370,7 +373,9 @@ def _items(lines: Sequence[_Line], every: bool) -> tuple[str, ...]:
             continue
         # Headings lie above every line, and nest by their level; one in bold has none.
         if line.heading % 7:
+            # Below 0 and rising with the level: any heading lies above any line, and a deeper one below a higher.
             line.indent = line.heading - 9
+        # One blank more or less is no other level: models do not count them.
         while levels and levels[-1].indent > line.indent + 1:
             levels.pop()
         beside = [depth for depth, level in enumerate(levels) if level.indent >= line.indent - 1]

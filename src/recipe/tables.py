@@ -68,6 +68,7 @@ def row_texts(path: Path | str, fields: Mapping[str, Any]) -> Iterator[tuple[int
     with opened(path) as stream:
         head = stream.read(1 << 16)
         stream.seek(0)
+        # By content and not by name: a download often has another ending.
         if head[:4] in (b"PAR1", b"ARRO", b"\xff\xff\xff\xff"):
             rows = _arrow_rows(path, stream, head)
         else:
@@ -149,10 +150,13 @@ def _json_rows(path: Path, stream: BinaryIO) -> Iterator[tuple[int, str]]:
     """One object a line, as a stream; else a list, an object around one, or objects over several lines."""
     lines = text_lines(path, stream)
     first, second = next(lines), [*islice(lines, 1)]
+    by_line = False
+    # The first line of an object that lies over several is no object by itself.
     with suppress(ValueError, RecursionError):
-        if second and isinstance(json.loads(first[1]), dict):
-            yield from chain([first], second, lines)
-            return
+        by_line = bool(second) and isinstance(json.loads(first[1]), dict)
+    if by_line:
+        yield from chain([first], second, lines)
+        return
     stream.seek(0)
     text, remedy = stream.read().decode("utf-8-sig"), "give one JSON array of objects, or one object a line"
     try:
@@ -196,6 +200,7 @@ def _place_of(text: str, name: str) -> int:
 def cells_of(path: Path, stream: BinaryIO) -> Iterator[tuple[int, list[str]]]:
     """Line and stripped cells of each row of CSV that is not blank. Raises InputError for what is no CSV."""
     text, line = stream.read().decode("utf-8-sig"), 0
+    # Python's own limit, 128 kB, is less than a cell that holds a whole transcript.
     csv.field_size_limit(1 << 24)
     delimiter = delimiter_of(re.split(r"[\r\n]", text.lstrip(), maxsplit=1)[0])
     table = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, skipinitialspace=True)
@@ -269,6 +274,7 @@ def _arrow_rows(path: Path, stream: BinaryIO, head: bytes) -> Iterator[tuple[int
             table = parquet.ParquetFile(content).read()
         else:
             table = (pa.ipc.open_file if head.startswith(b"ARRO") else pa.ipc.open_stream)(content).read_all()
+        # By batches: a table as Python values takes many times its size.
         for row in chain.from_iterable(batch.to_pylist() for batch in table.to_batches(1024)):
             number += 1
             yield number, json.dumps({name: row[name] for name in row if not _INDEX.fullmatch(name)})

@@ -81,6 +81,7 @@ def final_answer(text: str, *, cut: bool = False) -> str | None:
     answer = _behind_thoughts(text)
     if _OPENS.search(answer):
         return None
+    # Only the first turn: behind it, a decoder that goes on writes what others would say.
     answer = _WRAPPER.sub("\n", _TURN.split(answer, maxsplit=1)[0])
     return answer[: answer.rfind("\n") + 1] if cut and not _WHOLE.search(answer) else answer
 

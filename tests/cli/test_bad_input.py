@@ -25,7 +25,8 @@ from tests.cli.conftest import (
     write_toml,
 )
 
-from recipe.artifacts import locked
+import recipe as recipe_package
+from recipe.artifacts import locked, read_json
 
 # Files ---------------------------------------------------------------------------------------------------------------
 
@@ -79,6 +80,25 @@ def test_a_module_that_ends_python_is_refused(recipe: Recipe, corpus: Path) -> N
     )
     score = ("reward", "score", "--corpus", corpus, "--input", "prompts.jsonl")
     recipe.refuses(*score, "--verifier", "ending:reward", because="ending:reward: .*SystemExit")
+
+
+def test_a_mark_that_editors_of_windows_write_is_no_part_of_a_file(recipe: Recipe, corpus: Path) -> None:
+    mark = b"\xef\xbb\xbf"
+    (recipe.folder / "reward.toml").write_bytes(mark + b'verifier = "length"\n')
+    (recipe.folder / "scores.json").write_bytes(mark + b'{"a": 1}')
+    score = ("reward", "score", "--corpus", corpus, "--input", "prompts.jsonl")
+    assert recipe(*score, "--config", "reward.toml").code == 0
+    assert read_json(recipe.folder / "scores.json") == {"a": 1}
+    world = recipe.folder / "world"
+    shutil.copytree(Path(recipe_package.__file__).parent / "world" / "goals", world)
+    (world / "talk.toml").write_bytes(mark + (world / "talk.toml").read_bytes())
+    assert recipe("world", "goals", "--folder", "world").code == 0
+
+
+def test_a_token_is_a_text(recipe: Recipe, corpus: Path) -> None:
+    pytest.importorskip("fastapi")
+    serve = ("reward", "serve", "--corpus", corpus, "--token-file", "no-utf8")
+    recipe.refuses(*serve, because="no-utf8: .*UTF-8")
 
 
 def test_what_is_missing_or_given_twice_is_named(recipe: Recipe) -> None:

@@ -170,6 +170,7 @@ class PlainGroup(TyperGroup):
         except Exception as error:
             if cmd_name in self.places:  # a fault of this program
                 raise
+            # So that it is said once, and help does not list what cannot run.
             del self._of_packages(ctx)[cmd_name]
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             line = f"the command {cmd_name!r} of {entry.module} cannot be loaded ({reason}); "
@@ -442,6 +443,7 @@ def run(app: typer.Typer) -> int:
 
     Wrong usage exits with 2 by itself, and SIGTERM with 143. What the terminal's encoding lacks is shown as an escape.
     """
+    # Else a plan in another script than the terminal's would end the command in a UnicodeEncodeError.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -481,6 +483,7 @@ def _noted_interrupts() -> Iterator[list[int]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         pressed.append(number)
+        # It raises KeyboardInterrupt; the number is noted because libraries turn that into errors of their own.
         signal.default_int_handler(number, frame)
 
     before = signal.signal(signal.SIGINT, note)

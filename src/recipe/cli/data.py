@@ -214,6 +214,7 @@ def prepare(
     if not zero_shot_training:
         videos, zero_shot = by_role(videos)
     own = read_procedures(procedures, "skip" if skip_bad else "error") if procedures else ProcedureFile([], [])
+    # By id, as benchmarks are read: the same rows in another order give the same file.
     videos += sorted(own.procedures, key=lambda video: (video.source, video.video_id))
     if limit is not None:
         videos = limit_videos(videos, limit, seed)

@@ -153,6 +153,7 @@ def _metrics(run: Path) -> CommandOutput:
         files = " of `recipe run`, `reproduce`, `train` or `reward audit`, or the files of `recipe evaluate`"
         raise InputError.at(run, problem, remedy + files * (not record and not path.is_file()))
     names = [name for name in dict.fromkeys(name for step in steps for name in step) if name not in {"step", "round"}]
+    # Quarters of the steps there are, so that a run of three steps has three.
     bounds = [len(steps) * part // 4 for part in range(5)]
     quarters = [steps[begin:end] for begin, end in pairwise(bounds) if end > begin]
     means: dict[str, list[float | None]] = {}

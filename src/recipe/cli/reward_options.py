@@ -72,19 +72,17 @@ def after(history: Sequence[str]) -> str:
 
 
 def service_token(file: Path | None) -> "SecretStr | None":
-    """The token of the file, or else of the environment. Raises InputError for one that is empty."""
+    """The token of the file, or else of the environment. Raises InputError for a file that is empty or no text."""
     import os
 
     from pydantic import SecretStr
 
-    from recipe.artifacts import not_a_file
+    from recipe.artifacts import read_text
     from recipe.errors import InputError
 
     if file is None:
         token = os.environ.get("RECIPE_TOKEN", "").strip()
         return SecretStr(token) if token else None
-    if not file.is_file():
-        raise not_a_file(file)
-    if not (token := file.read_text(encoding="utf-8").strip()):
+    if not (token := read_text(file).strip()):
         raise InputError.at(file, "the file is empty", "write the token into it")
     return SecretStr(token)

@@ -107,7 +107,8 @@ def read_config(path: Path | str, changes: Sequence[str] = ()) -> dict[str, Any]
         problem = "this is a pipe or a device" if path.exists() else "the file does not exist"
         raise ConfigError(f"{path}: {problem}; check the path.")
     try:
-        raw = read_toml(path.read_text(encoding="utf-8"))
+        # Editors of Windows begin a text with a mark, which TOML has not.
+        raw = read_toml(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error}); repair the file.") from None
     if _trusts(raw):

@@ -166,6 +166,7 @@ def _other_plans(
     order, shuffled = random.permutation(len(corpus)).tolist(), dict[Steps, None]()
     # A short plan has few other orders, so that the tries are bounded.
     for _ in range(4 * count):
+        # The dictionary keeps each order once.
         if len(shuffled) < count and (other := tuple(plan[i] for i in random.permutation(len(plan)))) != plan:
             shuffled[other] = None
     near = {aligned.index for aligned in pool}

@@ -92,6 +92,7 @@ def says_opposite(step: str, text: str) -> bool:
             and any(not mention.things or not side.things or mention.things & side.things for side in sides)
         }
         named = {side.first for side in sides}
+        # One mention of the own side is enough: narrators name what not to do next to what to do.
         if len(named) == 1 and about and named.isdisjoint(about):  # a step that names both sides has no opposite
             return True
     return False
@@ -156,6 +157,7 @@ def _stem(word: str) -> str:
     >>> _stem("stirring"), _stem("stirs"), _stem("slices") == _stem("slicing") == _stem("slice")
     ('stir', 'stir', True)
     """
+    # The longest ending first; three letters stay, so that "sing" is not the verb "s".
     for ending in ("ing", "ed", "es", "s", "e"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             word = word.removesuffix(ending)

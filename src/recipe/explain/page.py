@@ -90,6 +90,7 @@ def render_page(explanation: Explanation, links: Links, narrations: int) -> str:
 def step_rows(explanation: Explanation, links: Links) -> Iterator[dict[str, Any]]:
     """Every step of h + c with what the pool says of it, as the templates read it; `share` is its contribution against
     the largest one, from -1 to 1, `number` counts in the history or in the plan."""
+    # Of a plan whose steps add nothing the bars are empty, and not divided by 0.
     largest = max((abs(step.contribution or 0.0) for step in explanation.evidence), default=0.0) or 1.0
     narrations = {own.index: own.narration for own in explanation.narrations if own.index in explanation.about}
     for name, step in zip(_names(explanation), explanation.evidence, strict=True):
@@ -227,6 +228,7 @@ class Picture:
         """Lay out one alignment whose first `history` steps are those of h."""
         steps, segments = len(aligned.similarities), aligned.narration.segments
         matched = sorted({match.segment for match in aligned.matches})
+        # Room for each step and each matched text; a long transcript alone gets no more than _LOWEST.
         height = max(STEP * steps, TEXT * len(matched), min(LINE * len(segments), _LOWEST))
         spans = _spans(aligned, height)
         end = aligned.history_end(history)
@@ -314,6 +316,7 @@ def _spans(aligned: AlignedNarration, height: float) -> tuple[_Span, ...]:
         return tuple(_Span((k + 0.06) * slot, (k + 0.94) * slot) for k in range(len(segments)))
     first, last = times
     scale = height / (last - first)
+    # A segment of no length would not be seen, and could not be pointed at.
     thin = min(_THINNEST, height)
     spans = []
     for segment in segments:

@@ -70,6 +70,7 @@ class Links:
         if not template:
             return None
         start = None if segment is None else segment.start
+        # An id of a corpus of others may hold a slash or a quotation mark: it stays one part of the address.
         video_id = quote(narration.video_id, safe="")
         if start is None:
             shorter = _TIMED.sub("", template)

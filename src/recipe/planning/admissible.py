@@ -59,6 +59,7 @@ class AdmissibleActions:
     def _mapped(self, cosines: NDArray[np.float64], chosen: Iterable[int]) -> list[ActionMatch]:
         matches = []
         for row, best in zip(cosines, chosen, strict=True):
+            # Not the second of a sorted row: where two actions have one vector, the chosen one is not always the first.
             others = np.delete(row, best)
             similarity = float(row[best])
             margin = similarity - float(others.max()) if others.size else similarity

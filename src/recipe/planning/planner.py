@@ -72,6 +72,7 @@ class GrowingPlan:
         # A step ends where the mark of the next one stands: within a line nothing is completed.
         if "\n" not in piece and len(begun) > _MARK_LENGTH:
             return ()
+        # The last step may go on, or get steps below it, which take its place.
         return self._new(listed_steps(final_answer(self._text) or "")[:-1])
 
     def rest(self, end: Answer = _WHOLE) -> tuple[str, ...]:
@@ -172,6 +173,7 @@ class Planner:
 
     def requests(self, drafts: Sequence[PlanDraft]) -> list[ModelRequest]:
         """What the engine is asked for each draft."""
+        # One chat for all samples of a request: an engine reads a prompt once, and tells prompts apart by identity.
         chats = {id(draft.request): draft.request.chat(self._prompt) for draft in drafts}
         samplings = {
             seed: self._sampling.model_copy(update={"seed": self._sampling.seed + seed})
@@ -210,6 +212,7 @@ class Planner:
             for number, request in enumerate(map(see, examples), start=1):
                 call.append(request)
                 size += 0 if request.video is None else request.video.images.nbytes
+                # Without clips all requests go in one call, in which an engine sorts them into batches.
                 if size < FRAME_BYTES and number < len(examples):
                     continue
                 if advance is None and len(call) < len(examples):

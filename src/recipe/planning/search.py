@@ -213,6 +213,7 @@ class PlanSearch:
         """Give each search the whole plans that the model writes, in one call of the engine."""
         count = self.config.samples
         asked = [
+            # Numbers of their own: two drafts of one request must not get the same samples.
             (search, replace(search.request, sample=search.draft.sample * count + number))
             for search in searches
             for number in range(count)
@@ -238,6 +239,7 @@ class PlanSearch:
             for plan in plans:
                 if plan.steps in search.plans:
                     continue
+                # Also where the budget does not allow its reward: without any reward it may be the answer.
                 search.plans[plan.steps] = plan
                 texts = search.texts.union(plan.steps)
                 # The budget counts what a reward costs: encodings of distinct steps.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# What could end a script element or begin a comment or an entity, and two line ends that older JavaScript refuses.
 _UNSAFE = re.compile("[<>&\u2028\u2029]")
 # Where Unicode keeps visible signs for the control characters 0 to 31.
 _PICTURES = 0x2400
@@ -78,6 +79,7 @@ def page_environment(package: str) -> "Environment":
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package), PackageLoader("recipe.report")]),
         autoescape=True,
+        # A misspelt name in a template is an error and no empty cell.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

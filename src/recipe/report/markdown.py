@@ -51,5 +51,6 @@ def _line(cells: Sequence[str]) -> str:
 
 def markdown_text(text: str) -> str:
     """One line in which nothing of a name is taken for HTML, a link, a picture or the start of a block."""
+    # A line feed would begin a new block: a name could then write a heading or a list.
     flat = re.sub(r"\s+", " ", shown(text, _MOST_CHARACTERS)).strip()
     return re.sub(r"\](?=[(:])", r"]\\", flat).replace("&", "&amp;").replace("<", "&lt;")

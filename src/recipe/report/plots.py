@@ -51,6 +51,7 @@ STYLE = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
     "savefig.facecolor": "none",
+    # Texts stay texts, which a reader can search and select, in the page's font.
     "svg.fonttype": "none",
     "svg.hashsalt": "recipe",  # the same ids each time
     "text.parse_math": False,  # names of systems are no formulas
@@ -130,6 +131,7 @@ def intervals(
             panel.plot(mean, y, "D", markerfacecolor="none", markeredgecolor=tint or MUTED, markersize=5.5)
         else:
             own = (mark.panel, mark.row)
+            # A series keeps its place in every row, also where another is missing.
             index, places = (series.index(mark.series), len(series)) if mark.series else (drawn[own], repeats[own])
             drawn[own] += not mark.series
             y += (index - (places - 1) / 2) * _BAND / places
@@ -366,7 +368,16 @@ def _annotate(
 ) -> None:
     """Write a text next to a point, `offset` points away."""
     panel.annotate(
-        text, point, offset, textcoords="offset points", ha=ha, va=va, color=colour, fontsize=8.5, annotation_clip=False
+        # A mark at the very edge of a panel would lose its text by clipping.
+        text,
+        point,
+        offset,
+        textcoords="offset points",
+        ha=ha,
+        va=va,
+        color=colour,
+        fontsize=8.5,
+        annotation_clip=False,
     )
 
 

@@ -43,6 +43,7 @@ def terminal_table(table: Table, width_of_terminal: int) -> RenderableType:
     # What each column needs at least: figures all of their width, texts their longest word.
     widths = [max([1, *map(len, shown)]) for shown in texts]
     between = 3 * (len(columns) + 1) + 1
+    # Headings fold only where it helps: the first try keeps each on one line.
     for folded in (False, True):
         if folded:
             titles = [

@@ -81,6 +81,7 @@ def write_clip(path: Path, frames: Frames) -> None:
         import av  # noqa: PLC0415 - the drawings do without it
     except ModuleNotFoundError as error:
         raise MissingExtra("writing a video", "video") from error
+    # The container is named because a partial file has another ending, by which PyAV would choose.
     with atomic_path(path) as partial, av.open(str(partial), "w", format=container) as file:
         stream = file.add_stream("libx264", rate=round(frames.rate), options={"crf": _QUALITY})
         stream.height, stream.width = (size * ENLARGED for size in frames.images.shape[1:3])

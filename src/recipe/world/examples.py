@@ -90,6 +90,7 @@ def draw_examples(
                     break
         if len(examples) == before and not drawn:
             raise InputError(f"The world has no cut point in split {split!r}; add goals.")
+        # All prompts that there are have come: they may come again.
         if len(examples) == before:
             drawn.clear()
     return examples[:count]

@@ -50,6 +50,7 @@ PAIR = 2
 LONG_SHARE = 0.35
 """Share of the steps that last two pairs."""
 
+# Finer than the largest symbol on a frame, about 40 pixels, so that drawing one only reduces it.
 _STENCIL = 64
 _MARGIN = 0.22
 # Standard deviation of the noise, in grey levels.
@@ -313,6 +314,7 @@ def _paint(
         -2,
     ).flatten(0, 1)
     grid = affine_grid(theta, [len(theta), 1, bottom - top, right - left], align_corners=False)
+    # Outside its stencil a symbol is 0, which leaves the background.
     masks = grid_sample(stencil.repeat_interleave(PAIR, 0), grid, align_corners=False)
     inside, with_border = masks.unflatten(0, (-1, PAIR)).unbind(2)
     region = images[..., top:bottom, left:right]

@@ -67,6 +67,7 @@ class Recogniser:
     def step(self, text: str, own: Collection[str] = ()) -> str | None:
         """The step that `text` says, or None; steps in `own`, those of the goal at hand, are preferred."""
         spoken = words(text)
+        # Also where the step is not of the goal at hand: a known wording is never ambiguous (`load_world` sees to it).
         if spoken in self._exact:
             return self._exact[spoken]
         near = ((score + OWN_BONUS * (step in own), step) for step, score in self._nearest(spoken))
@@ -85,6 +86,7 @@ class Recogniser:
                 shared[step] += self._weight[word]
         similar = []
         for step, mass in shared.items():
+            # Before recall, which is the slow part: most steps share a word and fail here.
             if mass >= _LEAST * total:
                 precision = mass / total
                 recall = max(self._mass(text & wording) / self._mass(wording) for wording in self._wordings[step])

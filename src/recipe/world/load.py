@@ -38,9 +38,10 @@ def load_world(folder: Path | Traversable | str | None = None) -> World:
         raise InputError.at(str(source), "the folder does not exist", "give a folder with the world's TOML files")
     tables = [file for file in source.iterdir() if file.name.endswith(".toml") and file.is_file()]
     files: dict[str, dict[str, Any]] = {}
+    # By name: the order of goals decides what a seed draws, and no file system promises one.
     for file in sorted(tables, key=lambda file: file.name):
         try:
-            content = read_toml(file.read_text(encoding="utf-8"))
+            content = read_toml(file.read_text(encoding="utf-8-sig"))
         except ValueError as error:
             raise InputError.at(file.name, f"not valid TOML ({error})", "repair the file") from None
         if file.name != TALK and (unknown := set(content) - {"steps", "goals"}):

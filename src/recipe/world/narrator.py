@@ -72,6 +72,7 @@ def narrate(
     graphs = [world.graph(goal) for goal in (goals or world.goals)]
     narrations = []
     for index in range(count):
+        # By its own index: a corpus of more narrations begins with the same ones.
         rng = random.Random(f"narration {seed} {index}")
         graph = graphs[index % len(graphs)]
         segments = []

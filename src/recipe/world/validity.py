@@ -101,9 +101,11 @@ def score_key(graph: TaskGraph, history: PlanKey, plan: PlanKey) -> Validity:
     present = done | line_of.keys()
     pairs = [(earlier, later) for later in line_of for earlier in graph.before(later, present)]
     chosen = graph.optional & line_of.keys()
+    # Pairs within the history are not judged, but one that the plan completes too late is the plan's.
     missed = sum(len(chosen & graph.before(later, present)) for later in done) if chosen else 0
     order = 1.0 if line_of else 0.0
     if pairs or missed:
+        # Behind every line: a step that is nowhere breaks each pair that waits for it.
         never = max(line_of.values()) + 1
         kept = sum(earlier in done or line_of.get(earlier, never) < line_of[later] for earlier, later in pairs)
         order = kept / (len(pairs) + missed)

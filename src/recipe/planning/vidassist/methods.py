@@ -123,6 +123,7 @@ def demonstrations(
                 f"{len(videos[goal])} training videos are of the goal {goal!r} and {count} were asked for; "
                 "lower --few-shot."
             )
+        # By a hash of each video: neither their order in the file nor videos of other goals change what is drawn.
         order = sorted(videos[goal], key=lambda video: hashlib.sha256(f"{seed} {video.video_id}".encode()).digest())
         drawn[goal] = tuple(tuple(step.text for step in video.steps) for video in order[:count])
     return drawn

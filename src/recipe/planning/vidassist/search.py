@@ -230,6 +230,7 @@ class Search:
                 }
                 for index, plans in enumerate(kept):
                     longer = [new for plan in plans for new in plan.extended(*options[plan.state])]
+                    # A plan for which nothing more is proposed stays as it is.
                     kept[index] = sorted(longer, key=lambda plan: plan.rank)[: self.beam] or plans
                 advance(1)
         return [plans[0] for plans in kept]
