@@ -231,7 +231,7 @@ def read_jsonl(path: Path | str) -> Iterator[tuple[int, JsonObject]]:
 
 
 def text_lines(path: Path | str, opened: BinaryIO | None = None) -> Iterator[tuple[int, str]]:
-    """Number and text of each line of a file, or of what was opened of it, read as a stream; blank lines are skipped.
+    """Number and text of each line of a file, or of a stream opened on it; blank lines are skipped.
 
     Raises InputError for a file that is missing or blank, and for a line that is too long or not UTF-8.
     """
@@ -349,7 +349,7 @@ def sync(path: Path) -> None:
 
 
 def sync_names(folder: Path) -> None:
-    """Wait until the names of what is in a folder are on disk: a new one is only when its folder is."""
+    """Wait until the names in a folder are on disk; writing a new file does not write its name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -23,7 +23,7 @@ _HOME = str(Path(__file__).parents[1])
 
 
 def isolated(code: str) -> list[str]:
-    """The command of a Python process that runs `code` with this process's modules, without those of its folder."""
+    """The command of a Python process that runs `code` with this process's modules but none of the current folder."""
     folder = str(Path.cwd())
     # The folder that holds this package stays, also where it is the current one.
     path = [entry for entry in sys.path if entry == _HOME or entry not in ("", folder)]
@@ -55,7 +55,7 @@ def start_worker(work: Callable[..., None], *settings: Any) -> tuple[BaseProcess
     context = get_context("spawn")  # a CUDA context does not survive a fork
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(work, theirs, *settings), daemon=True)
-    # The process inherits what is blocked.
+    # The process inherits the blocked signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with safe_path():

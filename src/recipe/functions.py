@@ -50,8 +50,7 @@ def load_function(name: str) -> Function:
 def pinned(name: str) -> str:
     """`module:function` with the hash of the source file behind it; any other text as it is. Raises as `load_function`.
 
-    Of a function from elsewhere, such as a package that imports it from one of its modules, the hash is that of the
-    file in which it is written.
+    The hash is of the file in which the function is written, also where `module` only imports it from another.
     """
     named = FUNCTION_NAME.fullmatch(name)
     if named is None or named["source"]:
@@ -73,7 +72,7 @@ def name_of(function: Function) -> str:
 
 
 def _source_of(function: Function) -> str:
-    """`@` and the hash of a function's source file; of one typed at a prompt, of its own lines."""
+    """`@` and the hash of a function's source file, or of its own lines where it was typed at a prompt."""
     inner: Any = inspect.unwrap(function)
     if not (inspect.isfunction(inner) or inspect.isclass(inner) or inspect.ismethod(inner)):
         inner = type(inner)  # an object that can be called

@@ -76,7 +76,7 @@ def wait_before_try(tries: int, stated: float | None, first: float, longest: flo
     `longest`.
     """
     if stated is not None:
-        # A little more, so that clients that were told the same do not come back together.
+        # A little more, so that clients with the same answer do not come back together.
         return stated + _JITTER.uniform(0.0, 0.5)
     # Any longest wait is passed long before, and the power of a float would overflow.
     doubled: float = first * 2 ** min(tries - 1, 16)

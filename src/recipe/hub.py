@@ -19,7 +19,7 @@ from recipe.artifacts import CARD, JsonObject, file_sha256, read_json
 from recipe.errors import InputError, RecipeError, first_line
 
 README = "README.md"
-# The mark of a whole checkpoint, and what tells adapters from a model that stands alone.
+# Files of a complete checkpoint, and of adapters, which need a base model.
 _COMPLETE, _ADAPTER = "complete.json", "adapter_config.json"
 # Names of files that a model is loaded from; the state of an optimiser, logs and completions are none of them.
 _MODEL = re.compile(
@@ -39,7 +39,7 @@ class Publication(NamedTuple):
     kind: str
     """`model`, `checkpoint` or `report`."""
     files: Mapping[str, Path | bytes]
-    """By their names in the repository, where a card or a setting without paths stands for a file here."""
+    """By their names in the repository: files, or the bytes of a file that is rewritten, such as a card."""
     places: tuple[str, ...]
     """Files that name a folder of this machine."""
 
@@ -156,7 +156,7 @@ def _model(folder: Path, licence: str) -> tuple[str, dict[str, Path | bytes]]:
 
 
 def _adapter_config(folder: Path) -> bytes:
-    """PEFT's settings, where the model that was adapted stands by its name on the hub, if it has one."""
+    """PEFT's settings with the base model's name on the hub, if it has one, in place of its path."""
     settings, base = read_json(folder / _ADAPTER), read_json(folder / CARD).get("base_model")
     # A model may be trained on one that was itself trained here; the hub knows the first of them.
     while isinstance(base, dict) and base.get("base_model"):
@@ -258,7 +258,7 @@ def without_paths(value: Any) -> Any:
 
 @contextmanager
 def reached(address: str) -> Iterator[None]:
-    """Errors of a store in one sentence; what the own disk refuses has one of its own."""
+    """Turn errors of a store into one sentence; an error of the local disk passes as it is."""
     try:
         yield
     except RecipeError:

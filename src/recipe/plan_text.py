@@ -184,7 +184,7 @@ class _Html(HTMLParser):
 
 def _yaml(text: str) -> Any:
     """What YAML holds, which JSON with single quotes or a comma too many is, too; None where it cannot be read."""
-    # PyYAML is slow, and these bounds are those of its time: a plan needs neither.
+    # PyYAML is slow; no plan is as long or holds as many brackets.
     if len(text) >= 50_000 or text.count("{") + text.count("[") >= 300:
         return None
     try:

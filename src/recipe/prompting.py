@@ -143,7 +143,7 @@ class PlannerPrompt:
                     origin, f"the message below [{role}] takes $goal or $done", "let only the last message take them"
                 )
         last = Template(messages[-1][1])
-        # By the pattern: get_identifiers names each once, however often it stands there.
+        # By the pattern: get_identifiers names each once, however often it occurs.
         names = sorted(match["named"] or match["braced"] or "" for match in last.pattern.finditer(last.template))
         if not last.is_valid() or [name for name in names if name] != list(_PARTS):
             remedy = "write $goal and $done once each there, and a plain dollar as $$"
@@ -161,7 +161,7 @@ class PlannerPrompt:
         return self.chat(example.goal, example.history if example.told_history is None else example.told_history)
 
     def video_chat(self, goal: str, video: Frames) -> list[dict[str, Any]]:
-        """The chat that asks for the steps after what `video` shows: the clip stands where `chat` writes the steps."""
+        """As `chat`, with the clip `video` in place of the written history."""
         last = self.messages[-1][1]
         [slot] = (match for match in Template.pattern.finditer(last) if "done" in (match["named"], match["braced"]))
         before, after = (Template(text).substitute(goal=goal) for text in (last[: slot.start()], last[slot.end() :]))

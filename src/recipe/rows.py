@@ -96,7 +96,7 @@ class FieldFault(NamedTuple):
 
 
 def faults_of(error: ValidationError, kind: Any, depth: int = 0) -> Iterator[FieldFault]:
-    """The faults of a value of `kind`, which lies `depth` levels below what was read, in words.
+    """The faults of a value of `kind` in words; `depth` is how many levels below the value that was read it lies.
 
     Unknown fields go first: a misspelt one leaves another missing.
     """

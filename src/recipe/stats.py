@@ -95,7 +95,7 @@ class Interval:
 
     @property
     def sign(self) -> int | None:
-        """1 or -1 where a difference is clear of 0, 0 where the interval holds 0, None where that cannot be told.
+        """1 or -1 where the interval excludes 0, 0 where it holds 0, None where there is no interval to say so.
 
         Equal clusters have no interval. Six of them are on one side of 0 by chance once in 32 times, which is clear.
 
@@ -304,7 +304,7 @@ def _grouped(values: Array, datasets: Sequence[str], clusters: Sequence[str]) ->
     """`values` [rows, prompts] summed by cluster within each dataset."""
     if values.size == 0 or not np.isfinite(values).all():
         raise ComputeError("there is no mean of no values, or of a value that is not finite.")
-    # Fourth powers of differences are divided by each other: those of smaller values are 0.
+    # Fourth powers of differences are divided by each other; of smaller values they would underflow to 0.
     values = np.where(np.abs(values) < _SMALLEST, 0.0, values)
     names, dataset_of = np.unique(np.asarray(datasets), return_inverse=True)
     labels = np.asarray(clusters)

@@ -49,7 +49,7 @@ _COUNTED = (
     rf"|(\d{{1,3}})\s*단계\s*[:.]?|({_HAN})\s*[、.．:：]"
 )
 _CIRCLED = r"(?:([①-⓿❶-➓㈠-㈩㊀-㊉])|([0-9])\ufe0f?\u20e3|(🔟))\s*[.:)]?"
-# What is a mark before a step whatever the other lines say: its kinds, and within each what counts it.
+# Marks that need no other line to be one: a named group for each kind, and within it a group for its number.
 _MARK = re.compile(
     rf"""
       (?P<label>{_LABEL}) | (?P<named>[^\W\d_]+\s+{_STEP}\s*[:：]) | (?P<counted>{_COUNTED}) | (?P<circled>{_CIRCLED})
@@ -65,7 +65,7 @@ _MARK = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _KINDS = frozenset(_MARK.groupindex.values())
-# What is a mark only where it counts up from line to line.
+# Marks only where they count up from line to line.
 _COUNTING = {
     "letter": re.compile(r"[(\[]?([a-z])[.)\]:]\s+", re.IGNORECASE),
     "roman": re.compile(r"[(\[]?([ivx]{1,5})[.)\]:]\s+", re.IGNORECASE),
@@ -221,7 +221,7 @@ def _lines(text: str, every: bool, times: bool) -> list[_Line]:
 
 
 def _parted(text: str) -> str:
-    """A text with a line for each item that stands within one; empty where each line has one."""
+    """A text whose lines with several items are split into one line an item; empty where there are none such."""
     lines, parted = list[str](), False
     for line in text.splitlines():
         plain = re.sub(r"\*\*|__", "", line)
@@ -299,7 +299,7 @@ def _take(line: _Line, mark: re.Match[str], kind: str, number: int | None = None
 
 
 def _take_counting(lines: Sequence[_Line], kind: str, pattern: re.Pattern[str]) -> None:
-    """Take off what is a mark where it counts up: of lines without a mark, or of all that have one."""
+    """Take off marks that count up from line to line: on lines without a mark, or on all that have one."""
     matches = [pattern.match(line.text) for line in lines]
     if kind == "word":
         first = next((match[1].casefold() for match in matches if match), "")

@@ -49,11 +49,11 @@ _REFUSED = {
 _ABSENT = {"", "NA", "N/A", "#N/A", "<NA>", "NaN", "nan", "None", "NULL", "null", "\\N"}
 # The name of a column in which pandas or R number the rows.
 _INDEX = re.compile(r"unnamed: 0[.\d]*|column 1|__index_level_\d+__", re.IGNORECASE)
-# What stands between several items on one line.
+# Separators of several items on one line.
 _JOINED = re.compile(
     r"\S\s*([;；|¦•→]|\\n|<br)\s*\S|\s[-=]?>+\s|(\s(--+|[—–/+·])\s.*){2}|\b1[.):].*\b2[.):]|^array\(", re.IGNORECASE
 )
-# What stands between the steps of a whole procedure on one line, too, which would else have a single step.
+# Further separators, in a cell of steps: a whole procedure on one line would otherwise be read as one step.
 _SENTENCES = re.compile(r"[,/–—]|[.!?]\s+\S|\sthen\s", re.IGNORECASE)
 _BETWEEN = re.compile(r"[\s,]*")
 

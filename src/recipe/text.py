@@ -153,7 +153,7 @@ def planner_messages(goal: str, history: Sequence[str]) -> list[dict[str, str]]:
 
 
 def video_messages(goal: str, video: Frames) -> list[dict[str, Any]]:
-    """The chat that asks for the steps after what `video` shows: the clip stands where `planner_messages` writes it."""
+    """As `planner_messages`, with the clip `video` in place of the written history."""
     parts = [{"type": "text", "text": f"Goal: {goal}\nDone:\n"}, {"type": "video", "video": video}]
     return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": parts}]
 

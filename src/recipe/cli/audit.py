@@ -186,7 +186,7 @@ def _lines(audited: "Audit") -> "Iterator[str | Table]":
     bounded = WIDEST_NAME + sum(max(len(reward.name), WIDEST_CELL) + 2 for reward in rewards) <= out.width
 
     def share(name: str, shares: "Iterable[Interval | None]", section: str = "") -> "TableRow":
-        # Why there is no interval stands in the page and in the JSON: a terminal has no room for it.
+        # The reason why there is no interval is in the page and in the JSON: a terminal has no room for it.
         cells = (
             Cell(value, 0, percent=True, part="all" if bounded and value and value.low is not None else "mean")
             for value in shares

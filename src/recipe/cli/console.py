@@ -102,7 +102,7 @@ def _removed(ctx: Any, words: Sequence[str]) -> str | None:
 
 
 def _as_setting(option: str, given: Sequence[str], keys: Mapping[str, str], near: bool) -> str:
-    """How to give as a setting what was given as an option; empty where no key is called so, or nearly so by `near`."""
+    """Names the setting for an unknown option; empty where no key has its name or, with `near`, a similar one."""
     name = option.lstrip("-").replace("-", "_")
     named = [key for key in keys if key == name or key.endswith(f".{name}")]
     from recipe.config.synonyms import nearest_key  # settings are not imported for a list of commands
@@ -394,7 +394,7 @@ class CommandOutput(NamedTuple):
 
 
 def shows(command: Callable[..., CommandOutput]) -> Callable[..., None]:
-    """Give a command `--json`, and print what it returns; one with the parameter `as_json` is told of the option."""
+    """Give a command `--json`, and print what it returns; one with the parameter `as_json` gets the option."""
     signature = inspect.signature(command)
     knows = "as_json" in signature.parameters
 

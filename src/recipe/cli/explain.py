@@ -138,7 +138,7 @@ def _lines(explanation: "Explanation", links: "Links", narrations: int) -> Itera
     # A reward without a pool, such as a function, has only the first of these.
     best = explanation.best
     where = f"in {best.narration.video_id}" if best else "segment"
-    # Where there is little room, the texts need that of the bars.
+    # On a narrow terminal the texts take the room of the bars.
     bars = ("",) if out.width >= _WIDE else ()
     headers = ("told", "similar", "time", where) if explanation.narrations else ()
     table = Table("", "step", "adds", *bars, *headers, box=None, padding=(0, 1))

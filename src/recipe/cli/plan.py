@@ -74,7 +74,7 @@ def plan(
             raise typer.BadParameter("Missing option --model (or set model.model).", param_hint="--model")
         refused: dict[str, object] = {"--video": video, "--until": until, "--corpus": corpus, "--output": output}
         refused |= {"--examples": examples, "--split": split, "--videos": videos, "--histories": histories}
-        # The page has settings of its own: what it does not take is not dropped in silence.
+        # The page uses its own settings: an option that it does not take is refused, not dropped in silence.
         defaults = (
             ModelConfig(model=""),
             SamplingConfig(seed=sampling.seed),

@@ -45,7 +45,7 @@ class SamplingConfig(Seeded, Batched):
     @model_validator(mode="before")
     @classmethod
     def _own_temperature(cls, values: Any) -> Any:
-        """The default stands in the value, so that equal settings are equal."""
+        """Writes the default into the value, so that equal settings compare as equal."""
         if (
             isinstance(values, Mapping)
             and values.get("imitate", "none") == "none"

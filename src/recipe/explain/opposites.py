@@ -35,7 +35,7 @@ class _Form(NamedTuple):
     """Whether its words stand together, in this form alone."""
 
     def stands(self, words: tuple[str, ...], at: int) -> bool:
-        """Whether it stands at a place where its first word does: its other words are behind it."""
+        """Whether the form is at a place that holds its first word: whether its other words follow."""
         if self.state:
             return words[at : at + len(self.words)] == self.words
         rest = list(self.words[1:])
@@ -122,7 +122,7 @@ def _mentions(text: str) -> tuple[_Mention, ...]:
 
 
 def _of_verb(words: tuple[str, ...], verb: str) -> tuple[_Mention, ...]:
-    """Places of a verb that stands for itself, by its stem: as it is, negated, or with or without "un"."""
+    """Mentions of a step's own verb, by its stem: as it is, negated, or with "un" added or taken away."""
     mentions = []
     for at, word in enumerate(words):
         stem = _stem(word)

@@ -207,7 +207,7 @@ class _Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Where everything of one alignment stands, in units from the top."""
+    """The layout of one alignment, in units from the top."""
 
     height: float
     steps: tuple[float, ...]
@@ -348,7 +348,7 @@ def keep_apart(wanted: Sequence[float], size: float, height: float) -> list[floa
             before, members = blocks.pop()
             mean, count = (before * members + mean * count) / (members + count), members + count
         blocks.append((mean, count))
-    # Shifted back by i * size, neighbours of one block touch, and a block stands where its members want to on average.
+    # Shifted back by i * size, neighbours of one block touch, and its mean is the mean of what its members want.
     offsets = [mean for mean, count in blocks for _ in range(count)]
     lowest, highest = size / 2, height - size / 2 - (len(wanted) - 1) * size
     return [min(max(offset, lowest), max(highest, lowest)) + i * size for i, offset in enumerate(offsets)]
@@ -364,6 +364,6 @@ def _curve(left: float, right: float) -> str:
 
 
 def _link_numbers(aligned: AlignedNarration, segment: int) -> str:
-    """What ties a segment's bar, text and links together: the numbers of its matches, or a mark of its own."""
+    """The key that a segment's bar, text and links share: the numbers of its matches, or a key without a match."""
     numbers = [str(i) for i, match in enumerate(aligned.matches) if match.segment == segment]
     return " ".join(numbers or [f"free{segment}"])

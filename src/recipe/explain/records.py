@@ -58,7 +58,7 @@ class Links:
         """The link to a video, at the second in which a segment starts, or to a page; None where there is none."""
         if self._none:
             return None
-        if narration.url is not None:  # a corpus may have been written by others: what is no address is no link
+        if narration.url is not None:  # others may have written the corpus: a text that is no address is no link
             return web_address(narration.url)
         if self._youtube and not _YOUTUBE_ID.fullmatch(narration.video_id):
             return None

@@ -68,7 +68,7 @@ class AdmissibleActions:
 
 
 def _embedded(embed: Embed, texts: Sequence[str]) -> NDArray[np.float64]:
-    """Vectors in double precision, in which sums agree to more digits than are kept whatever their order."""
+    """Vectors in double precision: sums in another order differ only in digits that `_DIGITS` drops."""
     vectors = np.asarray(embed(texts), dtype=np.float64)
     if len(vectors) != len(texts) or not np.isfinite(vectors).all():
         raise ComputeError(f"the encoder gave no usable vectors for {len(texts)} texts; check its model.")

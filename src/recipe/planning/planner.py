@@ -50,7 +50,7 @@ _MARK_LENGTH = 12
 
 
 class GrowingPlan:
-    """The steps of a completion that arrives in pieces, each once the next has begun: none can then come below it.
+    """The steps of a completion that arrives in pieces, each given once the next begins: only then it has no substeps.
 
     Together they are what `parse_plan` reads in the whole text. What has no marks, or is no list of lines, waits for
     the end. Where more of the text tells that what came was a thought or a heading, the steps begin again: those given
@@ -69,7 +69,7 @@ class GrowingPlan:
         """The steps that a further piece completes."""
         self._text += piece
         begun = self._text.rpartition("\n")[2]
-        # A step ends where the mark of the next one stands: within a line nothing is completed.
+        # The mark of the next step ends a step, and marks are at the beginning of a line.
         if "\n" not in piece and len(begun) > _MARK_LENGTH:
             return ()
         # The last step may go on, or get steps below it, which take its place.

@@ -20,7 +20,7 @@ GREY = 118
 _TRIES = 6
 ENLARGED = 6
 """Each pixel becomes a square of this side: large enough for any reader, and reducible to the drawing."""
-# Constant rate factor of x264: what is lost lies below the drawing's own noise.
+# Constant rate factor of x264: the loss is smaller than the noise in the drawing.
 _QUALITY = "8"
 
 

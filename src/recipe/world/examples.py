@@ -41,9 +41,9 @@ class TextNoise:
     stop: float = 0.12
     """Probability, tried again and again, that the last step is missing."""
     systematic: float = 0.0
-    """Share of a goal's texts in which each of the errors stands that the goal always has: a quarter of its steps is
-    forgotten, a fifth of its neighbours are turned round, and a foreign step comes for every seven. Of
-    independent errors alone, the likeliest plan of a base is the right one."""
+    """Share of a goal's texts that has each of the goal's own errors, which are drawn once: a quarter of its steps is
+    forgotten, a fifth of its neighbours change places, and for every seven steps there is a foreign one. With
+    independent errors alone, a base model's likeliest plan is the right one."""
 
 
 Cut = tuple[tuple[str, ...], tuple[str, ...]]

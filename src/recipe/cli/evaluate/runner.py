@@ -45,7 +45,7 @@ _LAST: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """The options that measures share, and what is done by them."""
+    """The options that measures share, with reading, measuring and showing by them."""
 
     predictions: Path = Path()
     examples: Path = Path()
