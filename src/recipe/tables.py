@@ -35,10 +35,7 @@ _REFUSED = {
     rb"PK\x03\x04.*xl/|\xd0\xcf\x11\xe0": ("an Excel workbook", _SAVE),
     rb"PK\x03\x04.*(opendocument|\.iwa)": ("a document of LibreOffice or Numbers", _SAVE),
     rb"PK\x03\x04.*word/|%PDF-|\{\\rtf": ("a text document", "save its rows as CSV (UTF-8)"),
-    rb"PK[\x03\x05]|7z\xbc\xaf|Rar!|.{257}ustar|BZh\d|\xfd7zXZ": (
-        "an archive (zip, 7z, RAR, tar or xz)",
-        _UNPACK,
-    ),
+    rb"PK[\x03\x05]|7z\xbc\xaf|Rar!|.{257}ustar|BZh\d|\xfd7zXZ": ("an archive (zip, 7z, RAR, tar or xz)", _UNPACK),
     rb"SQLite format 3|.{8}DUCK": ("a database of SQLite or DuckDB", _EXPORT),
     rb"\x80[\x02-\x05]|\x89HDF|\x93NUMPY|FEA1": ("a pickle, or a file of HDF5, NumPy or Feather 1", _EXPORT),
     rb"ARROW1": ("an Arrow file", "write it as Parquet"),

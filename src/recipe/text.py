@@ -146,10 +146,7 @@ def distinct_plans(plans: Sequence[Sequence[str]]) -> dict[int, int]:
 def planner_messages(goal: str, history: Sequence[str]) -> list[dict[str, str]]:
     """The chat that asks a planner for the steps after `history`; the reply is the assistant's turn."""
     done = format_plan(history) if history else "nothing yet"
-    return [
-        {"role": "system", "content": SYSTEM_PROMPT},
-        {"role": "user", "content": f"Goal: {goal}\nDone:\n{done}"},
-    ]
+    return [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": f"Goal: {goal}\nDone:\n{done}"}]
 
 
 def video_messages(goal: str, video: Frames) -> list[dict[str, Any]]:

@@ -190,7 +190,7 @@ def test_cut_sentences_are_quoted_whole(texts: list[str], index: int, quote: str
 def test_the_best_narration_is_the_rewards(corpus: Any, explanation: Explanation) -> None:
     assert explanation.best is not None
     assert explanation.best.index == explanation.reward.best_narration
-    assert explanation.narration == corpus.narration(0)
+    assert explanation.best.narration == corpus.narration(0)
     assert [step.text for step in explanation.steps] == HISTORY + PLAN
     first = explanation.steps[2]
     assert (first.index, first.segment, first.in_history) == (2, corpus.narration(0).segments[2], False)
@@ -229,7 +229,7 @@ def test_json_holds_everything(explanation: Explanation) -> None:
 
 def test_an_explanation_of_nothing_is_empty(corpus: Any) -> None:
     explained = explain(Verifier(corpus), goal="make tea", history=[], continuation=[])
-    assert (explained.narration, explained.steps, explained.evidence, explained.narrations) == (None, (), (), ())
+    assert (explained.best, explained.steps, explained.evidence, explained.narrations) == (None, (), (), ())
     assert "the plan holds no steps" in in_words(explained)[0]
     assert as_row(explained, Links())["narrations"] == []
 

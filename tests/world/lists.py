@@ -1,10 +1,12 @@
-"""Annotated videos of the world as narrations: what the lists of steps on web pages are to speech."""
+"""Lists of steps: annotated videos of the world as narrations, and every valid order of a task graph."""
 
 import random
 import zlib
+from collections.abc import Iterator
+from itertools import combinations
 
 from recipe.types import Narration, Segment
-from recipe.world.graph import World
+from recipe.world.graph import TaskGraph, World
 
 
 def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narration]:
@@ -16,3 +18,17 @@ def step_lists(world: World, goal: str, count: int, seed: int = 0) -> list[Narra
         name = f"world-list-{zlib.crc32(goal.encode()):08x}-{index:04d}"
         lists.append(Narration(name, steps, title=goal, source="world"))
     return lists
+
+
+def orders(graph: TaskGraph) -> Iterator[tuple[str, ...]]:
+    """Every valid order under every choice of optional steps; their number grows like a factorial."""
+
+    def completed(order: tuple[str, ...], used: frozenset[str]) -> Iterator[tuple[str, ...]]:
+        if len(order) == len(used):
+            yield order
+        for step in graph.ready({*order}, used):
+            yield from completed((*order, step), used)
+
+    for count in range(len(graph.optional) + 1):
+        for chosen in combinations(sorted(graph.optional), count):
+            yield from completed((), graph.required.union(chosen))

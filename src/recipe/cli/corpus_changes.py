@@ -168,8 +168,5 @@ def _changed(folder: Path, change: "CorpusChange") -> CommandOutput:
     }
     done = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count) or "nothing to do"
     unchanged = "still " if change.id == change.before else ""
-    lines = [
-        f"{folder}: {done}",
-        f"{change.narrations:,} narrations; the corpus id is {unchanged}{change.id[:16]}",
-    ]
+    lines = [f"{folder}: {done}", f"{change.narrations:,} narrations; the corpus id is {unchanged}{change.id[:16]}"]
     return CommandOutput({"corpus": str(folder), **change._asdict()}, lines)

@@ -172,13 +172,11 @@ def prepare(
     zero_shot_training: Annotated[
         bool,
         typer.Option(
-            "--zero-shot-training",
-            help="Also give training and validation examples of benchmarks for zero-shot tests.",
+            "--zero-shot-training", help="Also give training and validation examples of benchmarks for zero-shot tests."
         ),
     ] = False,
     limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="At most this many videos of each source and split, drawn by the seed."),
+        int | None, typer.Option(min=1, help="At most this many videos of each source and split, drawn by the seed.")
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Decides which cut points, videos (--limit) and weak examples are drawn.")

@@ -42,8 +42,7 @@ def explain(
     config: Config = None,
     narrations: Annotated[int, typer.Option(min=1, help="Narrations to show; JSON holds all.")] = 5,
     link: Annotated[
-        str,
-        typer.Option(help="Links to videos, as https://host/{video_id}?t={start}, none, or youtube."),
+        str, typer.Option(help="Links to videos, as https://host/{video_id}?t={start}, none, or youtube.")
     ] = "",
     html: Annotated[Path | None, typer.Option(help="Write a page with the alignment as a picture.")] = None,
     server: Server = "",

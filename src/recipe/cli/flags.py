@@ -19,12 +19,22 @@ from pydantic import create_model
 
 from recipe.cli.console import definition
 from recipe.config import Settings, changed_values, parse_config, read_config
+from recipe.errors import ConfigError
 
 Command = Callable[..., Any]
 # Letters of all choices of an option that fit on the line of its name.
 _LONG = 60
 # In place of 0 for a number that must be above it.
 _SMALLEST = 0.001
+# The command of each key that only its files have.
+_COMMANDS = {
+    "stage": "recipe train",
+    "source": "recipe run",
+    "tracks": "recipe board init",
+    "judge": "recipe reproduce --models",
+    "frontier": "recipe reproduce --models",
+    "cost": "recipe reproduce --scale",
+}
 
 
 @dataclass(frozen=True)
@@ -202,3 +212,14 @@ def documented_fields(kind: type[Settings]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     documented[name] = inspect.cleandoc(text)
     return documented
+
+
+def require_file_of(command: str, path: Path) -> None:
+    """Raises ConfigError, with the right command, where the settings file at `path` is for another one than `command`.
+
+    Also where it cannot be read.
+    """
+    settings = read_config(path)
+    for key, other in _COMMANDS.items():
+        if key in settings and other != command:
+            raise ConfigError(f"{path}: a file with the key {key!r} is for {other}.")

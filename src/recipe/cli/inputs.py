@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 Root = Annotated[Path | None, typer.Option(help="Folder of benchmark folders, or one benchmark's own folder.")]
 Benchmarks = Annotated[
-    list[str] | None,
-    typer.Option("--benchmark", help="Only this benchmark; repeat for several. Default: all found."),
+    list[str] | None, typer.Option("--benchmark", help="Only this benchmark; repeat for several. Default: all found.")
 ]
 Folder = Annotated[Path, typer.Argument(help="A corpus folder.")]
 Titles = Annotated[

@@ -44,8 +44,7 @@ def perceive(
     ] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out unreadable input, and list it.")] = False,
     batch_size: Annotated[
-        int,
-        typer.Option(min=1, help="Clips that a model on this machine is shown at once, at most."),
+        int, typer.Option(min=1, help="Clips that a model on this machine is shown at once, at most.")
     ] = 16,
     devices: Annotated[
         str,

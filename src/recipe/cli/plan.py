@@ -300,7 +300,7 @@ def _plans(
                 "aligned_full": reward.aligned_full,
                 "rho": reward.rho,
                 "gated": reward.gated,
-                "narration": explained.narration.video_id if explained.narration else None,
+                "narration": explained.best.narration.video_id if explained.best else None,
                 "evidence": evidence,
             }
             summary = f"reward {reward.total:.3f}"

@@ -37,8 +37,7 @@ def report(
         Path | None, typer.Option(help="Corpus folder whose narrations explain plans.", rich_help_panel=_SCORES)
     ] = None,
     verifier: Annotated[
-        Literal["paper", "grounded"],
-        typer.Option(help="Verifier that explains them.", rich_help_panel=_SCORES),
+        Literal["paper", "grounded"], typer.Option(help="Verifier that explains them.", rich_help_panel=_SCORES)
     ] = "grounded",
     explain: Annotated[
         int,
@@ -49,8 +48,7 @@ def report(
     link: Annotated[
         str,
         typer.Option(
-            help="Links to videos, as in `recipe reward explain`; by source unless given.",
-            rich_help_panel=_SCORES,
+            help="Links to videos, as in `recipe reward explain`; by source unless given.", rich_help_panel=_SCORES
         ),
     ] = "",
 ) -> CommandOutput:

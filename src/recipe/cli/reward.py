@@ -140,8 +140,7 @@ def _rewards(results: list[dict[str, Any]], aligned: bool) -> "Iterator[Table]":
 @shows
 def watch(
     records: Annotated[
-        Path,
-        typer.Argument(metavar="RUN_DIR", help="Run folder, folder of JSON-lines files, or one such file."),
+        Path, typer.Argument(metavar="RUN_DIR", help="Run folder, folder of JSON-lines files, or one such file.")
     ],
 ) -> CommandOutput:
     """Replay a run's completions: plan length, copies, repeats, reward, and warnings.

@@ -22,8 +22,7 @@ def self_train(
     folder: Folder,
     output: Annotated[Path, typer.Option(help="Folder for the trained reward; grounded.self_trained names it.")],
     tasks: Annotated[
-        list[Path] | None,
-        typer.Option(help="Procedures of your own, to train on as well; repeat for each file."),
+        list[Path] | None, typer.Option(help="Procedures of your own, to train on as well; repeat for each file.")
     ] = None,
     prompts: Annotated[int, typer.Option(min=24, help="Narrations of the corpus that become prompts, at most.")] = 120,
     kind: Annotated[

@@ -20,8 +20,7 @@ from recipe.cli.console import (
     progress,
     shows,
 )
-from recipe.cli.flags import settable, setting_keys
-from recipe.cli.settings_files import require_file_of
+from recipe.cli.flags import require_file_of, settable, setting_keys
 from recipe.errors import RecipeError
 from recipe.progress import LOADING
 

@@ -209,10 +209,7 @@ class RubricConfig(Settings):
             for name, most in rule.caps.items():
                 if name not in self.criteria or not self.lowest <= most <= self.highest:
                     raise ValueError(f"rule {rule.name!r} caps {name} at {most}, which is no criterion on the scale")
-        for key, needed, known in (
-            ("system", {"criteria"}, _IN_SYSTEM),
-            ("prompt", {"data", "keys"}, _IN_PROMPT),
-        ):
+        for key, needed, known in (("system", {"criteria"}, _IN_SYSTEM), ("prompt", {"data", "keys"}, _IN_PROMPT)):
             if (text := getattr(self, key)) is None:
                 continue
             template = Template(text)

@@ -56,10 +56,7 @@ _GROUNDED = {
 # Features of a net that the summary names.
 _NAMED_FEATURES = 3
 # What a control rewards.
-_CONTROLS = {
-    "r0": "likeness of the plan's steps to goal and history",
-    "length": "the number of steps",
-}
+_CONTROLS = {"r0": "likeness of the plan's steps to goal and history", "length": "the number of steps"}
 # Terms of a grounded reward, in words.
 _SOURCES = {
     "corpus": "narrations",

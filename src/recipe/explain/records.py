@@ -260,11 +260,6 @@ class Explanation:
         return next(named, self.narrations[0] if self.narrations else None)
 
     @property
-    def narration(self) -> Narration | None:
-        """The best narration."""
-        return self.best.narration if self.best else None
-
-    @property
     def steps(self) -> tuple[GroundedStep, ...]:
         """The steps of h + c on the best narration."""
         return self.grounded(self.best) if self.best else ()

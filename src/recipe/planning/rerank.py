@@ -48,10 +48,7 @@ def rerank(
 
 
 def reward_predictions(
-    scorer: Scorer,
-    examples: Sequence[Example],
-    predictions: Sequence[Prediction],
-    progress: Progress = SILENT,
+    scorer: Scorer, examples: Sequence[Example], predictions: Sequence[Prediction], progress: Progress = SILENT
 ) -> list[Prediction]:
     """The predictions with their rewards, in the same order.
 

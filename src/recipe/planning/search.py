@@ -179,10 +179,7 @@ class PlanSearch:
         return predictions
 
     def stream(
-        self,
-        drafts: Sequence[PlanDraft],
-        prompts: Sequence[Prompt] | None = None,
-        stopped: Stopped = lambda _: False,
+        self, drafts: Sequence[PlanDraft], prompts: Sequence[Prompt] | None = None, stopped: Stopped = lambda _: False
     ) -> Iterator[SearchLevel]:
         """Each level of each draft's search as it ends; all drafts are searched side by side.
 

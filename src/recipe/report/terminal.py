@@ -65,11 +65,7 @@ def terminal_table(table: Table, width_of_terminal: int) -> RenderableType:
     for heading, figures, needed in zip(titles, numeric, least[1:], strict=True):
         # Rich would take width from every column alike.
         drawn.add_column(
-            Text(heading),
-            justify="right" if figures else "left",
-            no_wrap=figures,
-            overflow="fold",
-            min_width=needed,
+            Text(heading), justify="right" if figures else "left", no_wrap=figures, overflow="fold", min_width=needed
         )
     section = ""
     for number, row in enumerate(table.rows):

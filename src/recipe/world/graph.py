@@ -5,11 +5,10 @@ import math
 import random
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations
 
 from recipe.errors import InputError
 
@@ -149,18 +148,6 @@ class TaskGraph:
         while len(order) < len(used):
             order.append(rng.choice(self.ready(set(order), used)))
         return tuple(order)
-
-    def orders(self) -> Iterator[tuple[str, ...]]:
-        """Every valid order under every choice of optional steps; their number grows like a factorial."""
-        for count in range(len(self.optional) + 1):
-            for chosen in combinations(sorted(self.optional), count):
-                yield from self._complete((), self.required | set(chosen))
-
-    def _complete(self, order: tuple[str, ...], used: AbstractSet[str]) -> Iterator[tuple[str, ...]]:
-        if len(order) == len(used):
-            yield order
-        for step in self.ready(set(order), used):
-            yield from self._complete((*order, step), used)
 
 
 @dataclass(frozen=True, slots=True)

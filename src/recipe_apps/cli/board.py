@@ -95,7 +95,7 @@ def init(
         folder = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
         board, tokens = demo_board(database, folder, encoder)
     else:
-        from recipe.cli.settings_files import require_file_of
+        from recipe.cli.flags import require_file_of
         from recipe.config import load_config
         from recipe_apps.board.settings import BoardSettings
 

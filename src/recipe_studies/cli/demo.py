@@ -8,8 +8,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.flags import settable, setting_keys
-from recipe.cli.settings_files import require_file_of
+from recipe.cli.flags import require_file_of, settable, setting_keys
 from recipe.errors import RecipeError
 
 if TYPE_CHECKING:

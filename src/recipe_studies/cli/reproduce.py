@@ -84,7 +84,7 @@ def reproduce(
 
     Example: recipe reproduce all --scale tiny --data world
     """
-    from recipe.cli.settings_files import require_file_of
+    from recipe.cli.flags import require_file_of
     from recipe.errors import InputError, require_packages
     from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 

@@ -89,12 +89,7 @@ def validity(
     Example: recipe evaluate validity plans.jsonl --examples test.jsonl --graphs data/captaincook4d --output v.json
     """
     from recipe.artifacts import to_json
-    from recipe.evaluation.validity.scores import (
-        ValidityMeasure,
-        agreement_with,
-        agreements,
-        read_judged,
-    )
+    from recipe.evaluation.validity.scores import ValidityMeasure, agreement_with, agreements, read_judged
     from recipe.planning.rerank import reward_predictions
 
     judges = [judge for path in verdicts or () for judge in read_judged(path)]
