@@ -105,6 +105,7 @@ def test_a_folder_of_ones_own_can_be_loaded(folder: Path) -> None:
         ("boil-water =", "boil-water 1", "not valid TOML"),
         ('"boil the water | heat the water | get the water hot"', "3", "no text"),
         ("steps = ", "held = 1\nsteps = ", "unknown field 'held'"),
+        ("steps = ", 'held_out = "no"\nsteps = ', "held_out is 'no'"),
         ("[steps]", "[wordings]\n[steps]", "unknown table 'wordings'"),
         ("steps = ", "held_out = true #", "the goal has no steps"),
     ],

@@ -107,6 +107,8 @@ def _graph(name: str, goal: str, entry: Mapping[str, Any], wordings: Mapping[str
         raise refuse("the goal is no table", "write it as [goals.NAME]")
     if unknown := set(entry) - {"held_out", "steps"}:
         raise refuse(f"unknown field {min(unknown)!r}", "use held_out and steps only")
+    if not isinstance(held_out := entry.get("held_out", False), bool):
+        raise refuse(f"held_out is {held_out!r}", "write true or false")  # "no" would count as true
     if not isinstance(entry.get("steps"), str):
         raise refuse("the goal has no steps", "write steps as a text, one a line")
     after: dict[str, tuple[str, ...]] = {}
@@ -134,7 +136,7 @@ def _graph(name: str, goal: str, entry: Mapping[str, Any], wordings: Mapping[str
     except CycleError as error:
         circle = ", ".join(sorted(set(error.args[1])))
         raise refuse(f"the steps {circle} wait for each other", "remove one dependency of the circle") from None
-    graph = TaskGraph(goal, name.removesuffix(".toml"), after, frozenset(optional), bool(entry.get("held_out", False)))
+    graph = TaskGraph(goal, name.removesuffix(".toml"), after, frozenset(optional), held_out)
     if len(graph.required) < SHORTEST - 1:
         raise refuse(f"only {len(graph.required)} steps are required", f"require at least {SHORTEST - 1}")
     return graph
