@@ -12,18 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import (
-    BASE,
-    EXAMPLE,
-    MAIN,
-    PROCEDURE,
-    PROGRESS,
-    TRAINED,
-    Recipe,
-    start,
-    write_lines,
-    write_toml,
-)
+from tests.cli.conftest import BASE, EXAMPLE, MAIN, PROCEDURE, PROGRESS, TRAINED, Recipe, start, write_lines, write_toml
 
 import recipe as recipe_package
 from recipe.artifacts import locked, read_json

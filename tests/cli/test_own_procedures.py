@@ -75,8 +75,8 @@ def test_every_command_reads_the_file(recipe: Recipe, corpus: str, file: str, cu
 def test_one_verifier_needs_no_list(recipe: Recipe, corpus: str) -> None:
     from recipe import Corpus, RewardConfig, audit_rewards
 
-    steps = [[*STEPS[:n], "stir it", *STEPS[n:]] for n in range(5)]
-    write(recipe.folder / "own.jsonl", [{"goal": GOALS[n % 2], "steps": own} for n, own in enumerate(steps)])
+    rows = [{"goal": GOALS[n % 2], "steps": [*STEPS[:n], "stir it", *STEPS[n:]]} for n in range(5)]
+    write(recipe.folder / "own.jsonl", rows)
     for verifiers in ("grounded", RewardConfig(verifier="grounded"), lambda goal, history, plan: float(len(plan))):
         one, several = (
             audit_rewards(Corpus.open(corpus), "own.jsonl", verifiers=own) for own in (verifiers, [verifiers])

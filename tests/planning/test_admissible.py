@@ -23,13 +23,6 @@ class Angles:
         return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def test_nearest_action_similarity_and_margin() -> None:
-    [mapped] = AdmissibleActions(Angles(), ["0", "90", "180"]).map(["30"])
-    assert mapped.action == "0"
-    assert mapped.similarity == pytest.approx(np.cos(np.radians(30)), abs=1e-6)
-    assert mapped.margin == pytest.approx(np.cos(np.radians(30)) - np.cos(np.radians(60)), abs=2e-6)
-
-
 def test_an_action_is_itself_even_where_another_has_the_same_vector() -> None:
     actions = AdmissibleActions(Angles(), ["360", "0", "90"])
     assert actions.map(["0"]) == [ActionMatch("0", 1.0, 0.0)]
@@ -49,13 +42,6 @@ def test_each_text_is_embedded_once() -> None:
     actions.map(["10", "80", "10", "0"])
     actions.map(["80", "20"])
     assert embed.asked == ["0", "90", "10", "80", "20"]
-
-
-def test_a_single_action_takes_everything() -> None:
-    assert AdmissibleActions(Angles(), ["0"]).map(["60", "0"]) == [
-        ActionMatch("0", 0.5, 0.5),
-        ActionMatch("0", 1.0, 1.0),
-    ]
 
 
 def test_no_actions_and_unusable_vectors_are_refused() -> None:

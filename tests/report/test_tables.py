@@ -81,9 +81,7 @@ WIDE = Table(
 def test_a_narrow_terminal_folds_texts_and_cuts_no_figure(width: int, columns: int) -> None:
     """Texts fold first, and what does not fit then is one record below the other."""
     narrow = replace(
-        WIDE,
-        headings=WIDE.headings[:columns],
-        rows=tuple(row._replace(cells=row.cells[:columns]) for row in WIDE.rows),
+        WIDE, headings=WIDE.headings[:columns], rows=tuple(row._replace(cells=row.cells[:columns]) for row in WIDE.rows)
     )
     for table in (TABLE, narrow):
         shown = assert_fits(table, width)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from recipe.errors import InputError
-from recipe.world.graph import World, words
-from recipe.world.load import FEWEST_WORDINGS, LONGEST, SHORTEST, load_world
+from recipe.world.graph import World
+from recipe.world.load import load_world
 
 DOMAINS = {"cooking", "repair", "crafts", "gardening", "first_aid", "household"}
 
@@ -51,8 +51,7 @@ def test_the_packaged_world_spans_six_domains(world: World) -> None:
     assert 0.15 <= held_out.total() / len(world.goals) <= 0.25
 
 
-def test_every_goal_has_five_to_twelve_steps_and_some_have_optional_ones(world: World) -> None:
-    assert all(SHORTEST <= len(graph.after) <= LONGEST for graph in world.goals.values())
+def test_half_of_the_goals_have_optional_steps(world: World) -> None:
     assert sum(bool(graph.optional) for graph in world.goals.values()) > len(world.goals) / 2
 
 
@@ -60,12 +59,6 @@ def test_every_step_is_used_and_many_are_shared(world: World) -> None:
     uses = Counter(step for graph in world.goals.values() for step in graph.after)
     assert set(uses) == set(world.wordings)
     assert sum(count > 1 for count in uses.values()) >= 50
-
-
-def test_a_wording_belongs_to_one_step(world: World) -> None:
-    owners = Counter(words(wording) for known in world.wordings.values() for wording in known)
-    assert max(owners.values()) == 1
-    assert min(len(known) for known in world.wordings.values()) >= FEWEST_WORDINGS
 
 
 def test_an_optional_step_does_not_presuppose_another(world: World) -> None:

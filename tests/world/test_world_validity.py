@@ -158,12 +158,6 @@ def test_a_history_out_of_order_costs_nothing(tea: TaskGraph) -> None:
     assert score_key(tea, ("pour", "boil"), ("leaves", "steep")).perfect
 
 
-def test_leaving_out_an_optional_step_keeps_what_it_stood_between() -> None:
-    graph = TaskGraph("chain", "", {"first": (), "between": ("first",), "last": ("between",)}, frozenset({"between"}))
-    assert set(orders(graph)) == {("first", "last"), ("first", "between", "last")}
-    assert score_key(graph, (), ("last", "first")).order == 0.0
-
-
 def test_an_unknown_goal_is_an_error(world: World) -> None:
     with pytest.raises(InputError):
         score_plan(world, "fly to the moon", [], ["boil the water"])

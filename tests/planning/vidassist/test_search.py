@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.planning.vidassist.toys import ACTIONS, GOAL, START, ToyProposer, actions_of, toy_value
 
-from recipe.planning.vidassist.search import PartialPlan, Proposal, Search, State, candidates_of
+from recipe.planning.vidassist.search import Proposal, Search, State, candidates_of
 
 BOIL, ADD, POUR, STIR = ACTIONS
 Plan = tuple[str, ...]
@@ -34,13 +34,6 @@ def test_greedy_takes_the_best_step_and_breadth_first_the_best_plan() -> None:
     assert wide.score == pytest.approx((0.5 + 0.9) / 2)
 
 
-def test_of_equals_the_first_that_was_proposed_is_taken() -> None:
-    equal = dict.fromkeys(SCORES, 0.5)
-    for beam in (1, 2, 4):
-        [plan] = search(TABLE, equal, horizon=2, beam=beam).run([START])
-        assert plan.state.planned == (BOIL, POUR)
-
-
 def test_what_nobody_could_score_stands_behind_what_somebody_did_and_is_not_zero() -> None:
     [plan] = search(TABLE, SCORES | {(BOIL,): None, (ADD,): 0.0}, horizon=1, beam=1).run([START])
     assert plan.state.planned == (ADD,)
@@ -49,13 +42,6 @@ def test_what_nobody_could_score_stands_behind_what_somebody_did_and_is_not_zero
     assert plan.state.planned == (BOIL, POUR)
     assert plan.score is None
     assert [choice.candidate.total for choice in plan.choices] == [None, None]
-
-
-def test_a_plan_ends_where_nothing_more_is_proposed() -> None:
-    [plan] = search(TABLE, SCORES, horizon=4, beam=1).run([START])
-    assert plan.state.planned == (BOIL, POUR)
-    [plan] = search({}, {}, horizon=4, beam=1).run([START])
-    assert plan == PartialPlan(START)
 
 
 def test_proposals_of_one_action_are_one_candidate_with_all_its_sources() -> None:
