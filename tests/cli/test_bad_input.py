@@ -82,12 +82,7 @@ def test_a_mark_that_editors_of_windows_write_is_no_part_of_a_file(recipe: Recip
     shutil.copytree(Path(recipe_package.__file__).parent / "world" / "goals", world)
     (world / "talk.toml").write_bytes(mark + (world / "talk.toml").read_bytes())
     assert recipe("world", "goals", "--folder", "world").code == 0
-
-
-def test_a_token_is_a_text(recipe: Recipe, corpus: Path) -> None:
-    pytest.importorskip("fastapi")
-    serve = ("reward", "serve", "--corpus", corpus, "--token-file", "no-utf8")
-    recipe.refuses(*serve, because="no-utf8: .*UTF-8")
+    recipe.refuses("reward", "serve", "--corpus", corpus, "--token-file", "no-utf8", because="no-utf8: .*UTF-8")
 
 
 def test_what_is_missing_or_given_twice_is_named(recipe: Recipe) -> None:

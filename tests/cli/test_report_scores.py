@@ -81,17 +81,6 @@ def test_options_of_the_other_kind_are_wrong_usage(
     assert said in output
 
 
-def test_a_missing_or_foreign_file_is_one_sentence(tmp_path: Path, scores: Path) -> None:
-    code, message = invoke(scores, tmp_path / "none.json", "--output", tmp_path / "r.html")
-    assert (code, "none.json: the file does not exist" in message) == (1, True)
-    code, message = invoke(scores, scores, "--output", tmp_path / "r.html")
-    assert (code, "already holds judge scores of 'mine'" in message) == (1, True)
-    (tmp_path / "foreign.json").write_text("[1]")
-    code, message = invoke(tmp_path / "foreign.json", "--output", tmp_path / "r.html")
-    assert (code, "no scores" in message) == (1, True)
-    assert not (tmp_path / "r.html").exists()
-
-
 @pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])
 def test_a_run_without_validation_is_reported_by_its_metrics(tmp_path: Path, steps: int) -> None:
     run = tmp_path / "run"

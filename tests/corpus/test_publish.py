@@ -207,6 +207,5 @@ def test_the_root_of_the_disk_is_no_place_of_this_machine(
     folder = written(tmp_path / "model", MODEL | {"README.md": README.encode() + b"https://example.org, /home/me/x"})
     for home, named in (("/", False), ("/home/me", True)):
         monkeypatch.setenv("HOME", home)
-        caplog.clear()
         assert recipe("publish", folder, MINE, "--dry-run").code == 0
         assert ("README.md names a folder" in caplog.text) is named

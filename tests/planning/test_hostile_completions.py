@@ -14,8 +14,6 @@ BOMB = "- step: 1\n  steps: &a [{text: boil}, {text: pour}]\n- step: 2\n  steps:
     "text",
     [
         "- step: !!bool tea",
-        "- step: !!timestamp tea",
-        "- step: !!int ''",
         "{'steps': ['boil water', !!bool tea]}",
         "{'plan': &a {'plan': *a}}",
         BOMB,
