@@ -25,7 +25,7 @@ def test_yaml_that_no_plan_needs_is_malformed(text: str) -> None:
 
 def test_json_that_nests_as_deep_as_its_parser_reads_stops_nothing() -> None:
     outcomes = {repr(parse_plan('{"plan":' * deep + '["boil water"]' + "}" * deep))[:9] for deep in range(900, 1000)}
-    assert outcomes == {"Plan(step", "Malformed"}
+    assert outcomes <= {"Plan(step", "Malformed"}
 
 
 @pytest.mark.parametrize("section", ["if !supportLists", "temp"])
