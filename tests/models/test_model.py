@@ -224,6 +224,10 @@ def test_no_call_exceeds_the_budget() -> None:
     assert texts_of(model, chats("b"), 1, SAMPLING) == [["b 0"]]
     with pytest.raises(BudgetSpent, match=r"1 more answer would exceed .* 4 of 4 calls"):
         list(pieces_of(model, chats("c")[0], SAMPLING))
+    streamed = bounded(echo, None, max_calls=1)
+    with pytest.raises(BudgetSpent, match=r"2 more answers would exceed .* 0 of 1 calls"):
+        list(streamed.stream_all([ModelRequest(chat, SAMPLING) for chat in chats("d", "e")]))
+    assert echo.asked == [*"aaab"]
     assert model.budget.to_json() == {"calls": 4, "tokens": None, "calls_spent": 4, "tokens_spent": 20}
 
 

@@ -246,7 +246,8 @@ class Model(Engine):
                 yield place, known
         if not asking:
             return
-        self.budget.reserve(len(asking))
+        # All or none, also with a cache: a stream that lacks one of its plans is of no use to whoever reads it.
+        self.budget.reserve(len(asking), whole=True)
         paid: list[Answer] = []
         try:
             engine = self.engine.stream_all([requests[place] for place in asking], lambda at: stopped(asking[at]))

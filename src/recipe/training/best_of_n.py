@@ -314,7 +314,7 @@ class Rounds:
         records = whole_records(partial, width * n, len(prompts) * n)
         write_jsonl(partial, (record.row for record in records))
         label = f"round {number}: plans" if train else f"after round {number - 1}: plans that measure it"
-        with self._progress.task(label, len(prompts) * n) as advance, partial.open("a") as stream:
+        with self._progress.task(label, len(prompts) * n) as advance, partial.open("a", encoding="utf-8") as stream:
             advance(len(records))
             for first in range(len(records) // n, len(prompts), width):
                 # A pass of the model is a sign of life.

@@ -104,15 +104,15 @@ def train_grpo(
     """
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
-    closing = ExitStack()
     source = video_source(config, histories)
     videos = {} if source is None else {"videos": source.held}
-    # Before any model is loaded: settings of another run, a missing corpus or a service that is away end here.
-    config, scorer, run = open_reward_run("grpo", config, scorer, closing, videos)
-    if ranks.from_main(lambda: run.finished):
-        return run.model
-    log = MetricsLog(run, _metrics_row)
-    with quiet(), closing, ExitStack() as shown:
+    with ExitStack() as stack:
+        # Before any model is loaded: settings of another run, a missing corpus or a service that is away end here.
+        config, scorer, run = open_reward_run("grpo", config, scorer, stack, videos)
+        if ranks.from_main(lambda: run.finished):
+            return run.model
+        log = MetricsLog(run, _metrics_row)
+        stack.enter_context(quiet())
         policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
         if ranks.main():
             # The records of steps that are about to be repeated.
@@ -125,7 +125,7 @@ def train_grpo(
         def on_finding(finding: Finding) -> None:
             _LOG.warning("%s: %s", run.folder.name, finding.sentence)
             # In view until the run ends.
-            shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}", 0))
+            stack.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}", 0))
 
         ends = [*end_tokens(policy.model.generation_config, policy.tokenizer), policy.tokenizer.pad_token_id]
         reward = RewardFunction(config, scorer, run, on_finding, policy.tokenizer, ends)
@@ -136,7 +136,7 @@ def train_grpo(
         if config.min_coverage is not None:
             everything = examples
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
-            shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered", 0))
+            stack.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered", 0))
         trainer = grpo_trainer(config, policy, examples, reward, run, source)
         validation = None
         if config.validation is not None:

@@ -86,6 +86,8 @@ class Validation:
 
     def _kept_rows(self, done: int | None) -> list[dict[str, Any]]:
         path, rows = self._run.folder / VALIDATION_ROWS, list[dict[str, Any]]()
+        if done == 0 and path.is_file() and not path.stat().st_size:
+            done = None  # rounds have a checkpoint before the base is validated, and the run was stopped in between
         for line, (_, row) in enumerate([] if done is None else read_jsonl(path), start=1):
             figures = (row.get("kl_plan"), row.get(self._settings.measure))
             known = type(row.get("step")) is int and all(type(figure) in (int, float) for figure in figures)
