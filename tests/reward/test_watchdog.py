@@ -1,6 +1,7 @@
 """The watchdog: statistics of a step, silence on runs that go nowhere, a sentence for each way of gaming a reward."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -290,7 +291,9 @@ def rows(step: int, **changes: Any) -> list[dict[str, Any]]:
         "completion": "1. pour\n2. drink",
         "reward": {"total": 0.5, "gated": False},
     }
-    return [row | changes, row | {"reward": None}, row | {"reward": 1, "step": step}]
+    # Trainers write NaN for a reward that they do not have.
+    missing = [row | {"reward": reward} for reward in (None, math.nan, {"total": math.inf})]
+    return [row | changes, *missing, row | {"reward": 1, "step": step}]
 
 
 def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> None:
@@ -302,7 +305,7 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
     assert own == any_trainer
     assert [step for step, _ in own] == [1, 2, 10]
     [[_, first], *_] = own
-    assert [one.reward and one.reward.total for one in first] == [0.5, None, 1.0]
+    assert [one.reward and one.reward.total for one in first] == [0.5, None, None, None, 1.0]
     assert first[0].completion.steps == ("pour", "drink")
     assert len(replay(own).steps) == 3
 

@@ -1,8 +1,8 @@
 """A watchdog of training: it finds, from live completions and their rewards, how the reward is being earned.
 
 A record is JSON lines with goal, history, completion and reward. A run folder holds `completions/step-NNNNN.jsonl`.
-Elsewhere each line has a `step`, or its file is named so. `reward` is a number, null where it was not computed, or an
-object with `total` and `gated`; `clipped` is optional.
+Elsewhere each line has a `step`, or its file is named so. `reward` is a number, null or NaN where it was not computed,
+or an object with `total` and `gated`; `clipped` is optional.
 
 Findings are changes against the first steps, and levels that are wrong at any time. A change counts when it is large (a
 bound for each signal), certain (the medians of the first and of the latest steps lie far apart for the noise from step
@@ -11,6 +11,7 @@ not hide itself. The earliest findings are levels: what the reward pays for amon
 the policy has learnt it. docs/results/training.md says how early each finding comes, and how often it is false.
 """
 
+import math
 import re
 import sys
 from collections import Counter, deque
@@ -136,12 +137,13 @@ class CompletionRecord:
             raise refuse("no list of steps", remedy, field="history")
         parts = reward if isinstance(reward, dict) else {"total": reward}
         total = parts.get("total", "")
-        too_large = type(total) is int and abs(total) > sys.float_info.max
+        too_large = type(total) is int and abs(total) > sys.float_info.max  # `math.isfinite` refuses it
         if too_large or (total is not None and type(total) not in (int, float)):
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
         earned = None
-        if total is not None:
+        # A reward that is no finite number was not computed; in a mean it would take all others with it.
+        if total is not None and math.isfinite(total):
             try:
                 # Other trainers know few parts, or none.
                 earned = _REWARD.validate_python(to_json(plain_reward(0.0, len(completion.steps))) | parts)

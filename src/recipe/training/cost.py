@@ -25,6 +25,7 @@ from recipe.config.training import (
 )
 from recipe.data.examples import read_training_examples
 from recipe.progress import Advance
+from recipe.reward.scorer import Scorer
 
 STARTING = 10.0
 """Seconds in which a process starts and loads a model."""
@@ -135,9 +136,15 @@ def measure(config: AnyTraining) -> StepMeasurement:
     from recipe.training import ranks  # noqa: PLC0415 - loads torch
 
     ranks.single("recipe train check --measure")
-    clock, scorer = _TwoSteps(), None
+    clock = _TwoSteps()
+    scorer: Scorer | None = None
     examples = len(read_training_examples(config.examples, config.split))
-    if isinstance(config, RewardTrainingSettings) and config.corpus is not None:
+    if isinstance(config, RewardTrainingSettings) and config.control is not None:
+        from recipe.reward.own import FunctionReward  # noqa: PLC0415
+
+        # What compares plans with continuations takes no time beside the model, and some reward has to stand for it.
+        scorer = FunctionReward(lambda goal, history, plan: len(plan))
+    elif isinstance(config, RewardTrainingSettings) and config.corpus is not None:
         from recipe.corpus.store import Corpus  # noqa: PLC0415
         from recipe.reward.verifier import Verifier  # noqa: PLC0415
 

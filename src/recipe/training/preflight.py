@@ -125,7 +125,9 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
         elif config.input == "video":
             findings.append(check("videos", lambda: _videos(config)))
     if isinstance(config, RewardTrainingSettings):
-        if (corpus := config.corpus) is not None:
+        if config.control is not None:
+            findings.append(Requirement("reward", "ok", "the control: plans are rewarded by the true continuation"))
+        elif (corpus := config.corpus) is not None:
             findings.append(check("corpus", lambda: _corpus(corpus, installed)))
         else:
             asked = f"{config.reward_service}: the service is asked when the run starts"
