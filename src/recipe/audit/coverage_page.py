@@ -31,7 +31,7 @@ _CAPTION = (
 
 
 @mpl.rc_context(STYLE)
-def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing:
+def _law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing:
     """The curve with its bands and measured points, and the tasks of a report on it."""
     matches = [] if tasks is None else [task.match for task in tasks.tasks]
     cells = law.record.get("cells", [])
@@ -76,11 +76,11 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
     return figure
 
 
-def render_coverage(report: CoverageReport) -> str:
+def _render_coverage(report: CoverageReport) -> str:
     """The whole page; the same report gives the same page."""
     sections = [Section("tasks", "The tasks, least covered first", "Tasks", blocks=(coverage_table(report),))]
     if report.law is not None:
-        figure = Figure(inline_svg(law_figure(report.law, report), "law", _CAPTION), _CAPTION)
+        figure = Figure(inline_svg(_law_figure(report.law, report), "law", _CAPTION), _CAPTION)
         sections.append(Section("law", "The coverage law", "Law", blocks=(figure,)))
     settings = " · ".join(f"{name} {value}" for name, value in report.settings.items())
     return render("Which tasks the corpus covers", settings, (report.answer, *report.cautions), sections)
@@ -90,5 +90,5 @@ def write_coverage(report: CoverageReport, folder: Path) -> list[Path]:
     """Write data and page into a folder, each all or nothing; returns the files."""
     written = [folder / DATA, folder / PAGE]
     write_json(written[0], report_json(report))
-    write_text(written[1], render_coverage(report))
+    write_text(written[1], _render_coverage(report))
     return written

@@ -69,7 +69,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         fields = functools.partial(answer_fields, config=config)
         note = {"model": config.model, "url": endpoint.rstrip("/")}
     else:
-        identity = model_identity(
+        identity = _model_identity(
             config.model, config.revision, None if config.cache is None else AnswerStore(config.cache)
         )
         if config.extra_body:
@@ -89,7 +89,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
 
             template = config.extra_body.get("chat_template_kwargs")
             engine = LocalEngine(config.model, config.revision, config.device, frames, template)
-        fields, note = functools.partial(local_fields, identity=identity), {}
+        fields, note = functools.partial(_local_fields, identity=identity), {}
         decoding = functools.partial(decoding_of, checkpoint=functools.partial(_own_sampling, config))
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
     around: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
@@ -106,7 +106,7 @@ def _own_sampling(config: ModelConfig) -> Mapping[str, float]:
     return sampling_settings(config.model, config.revision)
 
 
-def model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
+def _model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
     """What tells a local model from others: hub id and revision, the content of a folder, which may be replaced, or
     that of the package of the named base.
     """
@@ -119,7 +119,7 @@ def model_identity(name: str, revision: str | None, store: AnswerStore | None) -
     return {"sha256": fingerprint({path.name: store.sha256(path) for path in files})}
 
 
-def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, object]) -> object:
+def _local_fields(request: ModelRequest, name: Name, identity: Mapping[str, object]) -> object:
     """All that makes the answer of a model on this machine, but for its decoding card."""
     fields: JsonObject = {
         "engine": dict(identity),
@@ -163,7 +163,7 @@ class Model(Engine):
         self.reads_video = engine.reads_video
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
-        self._fields = fields or functools.partial(local_fields, identity=self.identity)
+        self._fields = fields or functools.partial(_local_fields, identity=self.identity)
         self._note = note or {}
         self._lock, self._under_way = threading.Lock(), dict[str, threading.Event]()
 

@@ -137,7 +137,7 @@ class CompletionRecord:
             raise refuse("no list of steps", remedy, field="history")
         parts = reward if isinstance(reward, dict) else {"total": reward}
         total = parts.get("total", "")
-        too_large = type(total) is int and abs(total) > sys.float_info.max  # `math.isfinite` refuses it
+        too_large = type(total) is int and abs(total) > sys.float_info.max
         if too_large or (total is not None and type(total) not in (int, float)):
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
@@ -291,7 +291,7 @@ class Finding(NamedTuple):
         return self.sentence.partition(":")[0]
 
 
-class Evidence(NamedTuple):
+class _Evidence(NamedTuple):
     """The figures of a signal that holds."""
 
     before: float
@@ -401,10 +401,10 @@ class Watchdog:
         values = (getattr(step, name) for step in self.steps)
         return np.array([value for value in values if value is not None], dtype=np.float64)
 
-    def _evidence(self) -> dict[str, Evidence]:
+    def _evidence(self) -> dict[str, _Evidence]:
         """The signals that hold now, with their figures."""
         length = _change(self._series("length"))
-        held: dict[str, Evidence] = {}
+        held: dict[str, _Evidence] = {}
         # The median slope over all pairs of the latest steps (Theil and Sen), which a few odd steps do not move.
         latest = self._series("length")[-2 * LATEST :]
         first, second = np.triu_indices(len(latest), k=1)
@@ -415,16 +415,16 @@ class Watchdog:
             values = self._series(name)
             now = float(np.median(values[-LEVEL_STEPS:])) if len(values) >= LEVEL_STEPS else -np.inf
             if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LEVEL_STEPS):
-                held[name] = Evidence(now, now)
+                held[name] = _Evidence(now, now)
         # A policy that never ends its turn is certain at once, whatever the steps before it were.
         if self.steps[-1].clipped == 1:
-            held["clipped"] = Evidence(1.0, 1.0)
+            held["clipped"] = _Evidence(1.0, 1.0)
         paid = self._paid_word()
         if paid is not None and paid.now >= WORD_PAY:
             held["word_pay"] = paid
         return held
 
-    def _paid_word(self) -> Evidence | None:
+    def _paid_word(self) -> _Evidence | None:
         """The word whose presence goes with the reward most closely, whatever the goal; None while steps are few."""
         if len(self._payments) < LEVEL_STEPS:
             return None
@@ -440,7 +440,7 @@ class Watchdog:
             if goals[word] >= WORD_GOALS and variance * spread > 0
         ]
         best, word = max(known, default=(0.0, ""))
-        return Evidence(best, best, word=word)
+        return _Evidence(best, best, word=word)
 
 
 def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
@@ -451,13 +451,13 @@ def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
     return watchdog
 
 
-def _change(values: Series) -> Evidence | None:
+def _change(values: Series) -> _Evidence | None:
     """First against latest values; None where there are too few."""
     if len(values) < FIRST + LATEST:
         return None
     before, now = float(np.median(values[:FIRST])), float(np.median(values[-LATEST:]))
     error = np.hypot(standard_error(values, FIRST), standard_error(values, LATEST))
-    return Evidence(before, now, float((now - before) / max(error, 1e-12)))
+    return _Evidence(before, now, float((now - before) / max(error, 1e-12)))
 
 
 def standard_error(values: Series, count: int) -> float:

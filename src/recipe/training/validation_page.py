@@ -44,15 +44,15 @@ def write_validation_page(run: Path) -> Path:
     measure = rows[0]["measure"]
     kept = max(rows, key=lambda line: line[measure])  # the earliest of equals
     findings = record.get("notes") or [f"Best so far: {unit} {kept['step']}. The run is not finished."]
-    svg = inline_svg(validation_figure(rows, kept, unit), "validation", CAPTION)
+    svg = inline_svg(_validation_figure(rows, kept, unit), "validation", CAPTION)
     title = f"Validation by {unit}"
-    section = Section("curve", title, title, blocks=(Figure(svg, CAPTION), validation_table(rows, kept, unit)))
+    section = Section("curve", title, title, blocks=(Figure(svg, CAPTION), _validation_table(rows, kept, unit)))
     subtitle = f"recipe train {record['stage']}" if record.get("stage") else ""
     write_text(run / PAGE, render(f"Validation of {run.resolve().name}", subtitle, findings, [section]))
     return run / PAGE
 
 
-def validation_figure(rows: Sequence[Row], kept: Row, unit: str) -> Drawing:
+def _validation_figure(rows: Sequence[Row], kept: Row, unit: str) -> Drawing:
     """The reward and the measure over training, one panel each."""
     lines, levels = [], {}
     for name in dict.fromkeys(("reward", rows[0]["measure"])):
@@ -66,7 +66,7 @@ def validation_figure(rows: Sequence[Row], kept: Row, unit: str) -> Drawing:
     return figure
 
 
-def validation_table(rows: Sequence[Row], kept: Row, unit: str) -> Table:
+def _validation_table(rows: Sequence[Row], kept: Row, unit: str) -> Table:
     """One row a validation."""
     measure = rows[0]["measure"]
     named = [] if measure == "reward" else [measure]

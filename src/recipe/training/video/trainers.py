@@ -78,7 +78,7 @@ def decoder_inputs(
     return {"inputs_embeds": embeddings, "position_ids": positions, "attention_mask": mask}
 
 
-class VideoTrainer(SilentTrainer):
+class _VideoTrainer(SilentTrainer):
     """Mixed into a trainer, holds the merger in float32 and gives it a learning rate of its own."""
 
     model: Any
@@ -106,7 +106,7 @@ class VideoTrainer(SilentTrainer):
         return optimizer
 
 
-class VideoSFTTrainer(VideoTrainer, SFTTrainer):  # type: ignore[misc]
+class VideoSFTTrainer(_VideoTrainer, SFTTrainer):  # type: ignore[misc]
     """Cross-entropy with clips in the forward pass, on rows in the order in which they lie (`batches`)."""
 
     def __init__(self, **options: Any) -> None:
@@ -127,7 +127,7 @@ class VideoSFTTrainer(VideoTrainer, SFTTrainer):  # type: ignore[misc]
         return super().compute_loss(model, {**read, "labels": inputs["labels"]}, *rest, **options)
 
 
-class ClipsInPrompts(VideoTrainer):
+class ClipsInPrompts(_VideoTrainer):
     """Mixed into a GRPO trainer, shows it videos: the clip of a group is decoded, patched and encoded once a step.
 
     Rows of the dataset hold `example`, an index, and `draw`, their place in the run, as well as the reward's columns.
