@@ -30,7 +30,7 @@ from scipy.optimize import least_squares
 from recipe.alignment import backends
 from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
-from recipe.audit.coverage import LAW, law_of, matches
+from recipe.audit.coverage import LAW, CoverageLaw, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, select
 from recipe.audit.score import NamedScorer, controls, score_prompts
 from recipe.audit.shares import prompt_means, win_table
@@ -356,7 +356,7 @@ def cells(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 def test(row: dict[str, Any], points: Sequence[Point], source: str) -> list[dict[str, Any]]:
     """Predicted against measured gain of a source that the law was not fitted on."""
-    law = law_of({**row, "record": {}})
+    law = CoverageLaw.of({**row, "record": {}})
     rows = []
     for cell, members in _cells([one for one in points if one["source"] == source]):
         gain = predicted((law.zero, law.base, law.rise, law.scale), members)
