@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.audit.classes import CORRUPTIONS
-from recipe.audit.wordings import draw_lines, in_phases, merged, paraphrase, reworded_goal, vague, wordings
+from recipe.audit.wordings import draw_lines, merged, wordings
 from recipe.reward.scorer import Steps
 from recipe.text import same_goal
 from recipe.types import Procedure
@@ -177,7 +177,7 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
         "reversed": true[::-1],
         "swap_adjacent": (*true[:swapped], true[swapped + 1], true[swapped], *true[swapped + 2 :]),
         "repeat_history": again,
-        "paraphrased_history": tuple(paraphrase(step, paraphrasing) for step in again),
+        "paraphrased_history": tuple(lines.paraphrase(step, paraphrasing) for step in again),
         "repeat_last": (history[-1],) * n,
         "repeat_next": (true[0],) * n,
         "filler": draw_lines(lines.fillers, n, cut.random("filler")),
@@ -194,14 +194,14 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     safe = draw_lines(lines.safe_steps, n, cut.random("safe_steps"))
     made |= {
         "goal": (goal,),
-        "goal_reworded": reworded_goal(goal, n, cut.random("goal_reworded")),
+        "goal_reworded": lines.reworded_goal(goal, n, cut.random("goal_reworded")),
         "goal_generic": (goal, *draw_lines(lines.goal_endings, 2, cut.random("goal_generic"))),
         "goal_half": (goal, *true[: n // 2]),
         "copied_history": history,
         # In the order in which a plan would have them.
         "safe_steps": tuple(sorted(safe, key=lines.safe_steps.index)),
-        "vague": tuple(vague(step, index) for index, step in enumerate(true)),
-        "split": (*true[:split], *in_phases(true[split]), *true[split + 1 :]),
+        "vague": tuple(lines.vague(step, index) for index, step in enumerate(true)),
+        "split": (*true[:split], *lines.in_phases(true[split]), *true[split + 1 :]),
         "merged": merged(true, cut.random("merged").choice((3, n))),
         "restarted": true[:restart] + true,
     }

@@ -34,6 +34,47 @@ class Wordings(NamedTuple):
     verbs: dict[str, Steps]
     """Other words for the verb that a step begins with."""
 
+    def paraphrase(self, step: str, random: Random) -> str:
+        """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
+        verb, *rest = step.rstrip(" .").split() or [step]
+        verb = verb.lower()
+        said = random.choice(self.verbs.get(verb, (verb,)))
+        return random.choice(self.templates).format(" ".join([said, *rest]))
+
+    def reworded_goal(self, goal: str, count: int, random: Random) -> Steps:
+        """The goal in `count` lines: its verb kept or replaced, in sentences that differ as long as there are any."""
+        verb, *rest = goal.rstrip(" .").split() or [goal]
+        verbs = (verb.lower(), *self.verbs.get(verb.lower(), ()))
+        templates = draw_lines(self.goal_templates + self.templates, count, random)
+        return tuple(template.format(" ".join([random.choice(verbs), *rest])) for template in templates)
+
+    def vague(self, step: str, index: int) -> str:
+        """The step with its verb kept and a vague word, which goes by `index`, for all that follows it.
+
+        The verb is the first of the first three words that the table knows, else the first word. A step that is a verb
+        alone stays as it is.
+
+        >>> own = wordings()
+        >>> own.vague("Pour the water into the cup", 0), own.vague("gently take off the lid", 1), own.vague("wait", 2)
+        ('Pour it', 'gently take off the ingredients', 'wait')
+        """
+        words = step.rstrip(" .").split()
+        # An adverb or two may come before the verb: "gently whisk".
+        end = 1 + next((i for i, word in enumerate(words[:3]) if word.lower() in self.verbs), 0)
+        if end < len(words) - 1 and words[end].lower() in self.particles:
+            end += 1
+        if end >= len(words):
+            return step
+        return " ".join([*words[:end], self.vague_objects[index % len(self.vague_objects)]])
+
+    def in_phases(self, step: str) -> Steps:
+        """One step in three lines.
+
+        >>> wordings().in_phases("Pour the water.")
+        ('start to pour the water', 'keep going and pour the water', 'finish: pour the water')
+        """
+        return tuple(phase.format(_inner(step)) for phase in self.phases)
+
 
 @cache
 def wordings() -> Wordings:
@@ -48,50 +89,6 @@ def draw_lines(lines: Steps, count: int, random: Random) -> Steps:
     """`count` lines in random order; one comes again only after all others have come."""
     rounds = -(-count // len(lines))
     return tuple(line for _ in range(rounds) for line in random.sample(lines, len(lines)))[:count]
-
-
-def paraphrase(step: str, random: Random) -> str:
-    """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
-    verb, *rest = step.rstrip(" .").split() or [step]
-    verb = verb.lower()
-    said = random.choice(wordings().verbs.get(verb, (verb,)))
-    return random.choice(wordings().templates).format(" ".join([said, *rest]))
-
-
-def reworded_goal(goal: str, count: int, random: Random) -> Steps:
-    """The goal in `count` lines: its verb kept or replaced, within sentences that differ as long as there are any."""
-    verb, *rest = goal.rstrip(" .").split() or [goal]
-    verbs = (verb.lower(), *wordings().verbs.get(verb.lower(), ()))
-    templates = draw_lines(wordings().goal_templates + wordings().templates, count, random)
-    return tuple(template.format(" ".join([random.choice(verbs), *rest])) for template in templates)
-
-
-def vague(step: str, index: int) -> str:
-    """The step with its verb kept and a vague word, which goes by `place`, for all that follows it.
-
-    The verb is the first of the first three words that the table knows, else the first word. A step that is a verb
-    alone stays as it is.
-
-    >>> vague("Pour the water into the cup", 0), vague("gently take off the lid", 1), vague("wait", 2)
-    ('Pour it', 'gently take off the ingredients', 'wait')
-    """
-    words, tables = step.rstrip(" .").split(), wordings()
-    # An adverb or two may come before the verb: "gently whisk".
-    end = 1 + next((i for i, word in enumerate(words[:3]) if word.lower() in tables.verbs), 0)
-    if end < len(words) - 1 and words[end].lower() in tables.particles:
-        end += 1
-    if end >= len(words):
-        return step
-    return " ".join([*words[:end], tables.vague_objects[index % len(tables.vague_objects)]])
-
-
-def in_phases(step: str) -> Steps:
-    """One step in three lines.
-
-    >>> in_phases("Pour the water.")
-    ('start to pour the water', 'keep going and pour the water', 'finish: pour the water')
-    """
-    return tuple(phase.format(_inner(step)) for phase in wordings().phases)
 
 
 def merged(steps: Steps, width: int) -> Steps:

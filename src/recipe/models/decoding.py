@@ -8,7 +8,6 @@ clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -76,21 +75,11 @@ def complete(
     InputError where a prompt holds other video tokens than its clip has.
     """
     written: list[list[int]] = [[] for _ in prompts]
-    for step in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips):
-        for row, token in zip(step.completions, step.tokens, strict=True):
+    for rows, tokens, ended in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips):
+        for row, token in zip(rows, tokens, strict=True):
             written[row].append(token)
-        advance(sum(step.ended))
+        advance(sum(ended))
     return written
-
-
-class DecodingStep(NamedTuple):
-    """One token of every completion that is being written."""
-
-    completions: list[int]
-    """Which these are, in order."""
-    tokens: list[int]
-    ended: list[bool]
-    """Whether each ended with its token."""
 
 
 def steps(
@@ -102,8 +91,11 @@ def steps(
     longest: int,
     context: int | None = None,
     clips: Clips | None = None,
-) -> Iterator[DecodingStep]:
-    """What `complete` writes, a token of each completion at a time, as soon as it is chosen."""
+) -> Iterator[tuple[list[int], list[int], list[bool]]]:
+    """What `complete` writes, a token of each completion at a time, as soon as it is chosen.
+
+    Each time: which completions are being written, in order, the token of each, and whether it ended with that.
+    """
     rows, logits = _prefill(model, prompts, clips)
     stops = torch.tensor(ends, device=model.device)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
@@ -114,7 +106,7 @@ def steps(
             goes_on &= lengths[rows.completions] + step + 1 < context
         if step + 1 == longest:
             goes_on = torch.zeros_like(goes_on)
-        yield DecodingStep(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
+        yield rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist()
         if not bool(goes_on.any()):
             break
         logits = rows.read(model, chosen, goes_on)

@@ -357,7 +357,7 @@ class LocalEngine(Engine):
                 step = next(made, None)
             if step is None:
                 return
-            for row, token, ended in zip(step.completions, step.tokens, step.ended, strict=True):
+            for row, token, ended in zip(*step, strict=True):
                 if row in given_up:
                     continue
                 tokens[row].append(token)

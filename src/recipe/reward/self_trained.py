@@ -254,7 +254,7 @@ class SelfTrainedMethod(Method):
         self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]
     ) -> Iterator[tuple[list[Reward], Float32]]:
         for rewards, alignment in self._grounded.rewards_and_alignments(groups, vectors):
-            yield rewards, plan_features(alignment, rewards, self._trained.positions(alignment.vectors))
+            yield rewards, plan_features(alignment, rewards, self._trained.positions(alignment.texts.vectors))
 
 
 def card_of(corpus: NarrationIndex) -> JsonObject:

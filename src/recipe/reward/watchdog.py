@@ -189,47 +189,49 @@ class StepStatistics(NamedTuple):
     goal_pay: float | None = None
     """The same of reward and the mean share of the goal's words that a step has."""
 
+    @classmethod
+    def of(cls, step: int, records: Sequence[CompletionRecord]) -> Self:
+        """The statistics of a step's completions, at least one; a prompt's completions are a group."""
+        planned = copied = repeated = 0
+        groups: dict[tuple[str, Steps], list[tuple[float, float, float, float]]] = {}
+        for record in records:
+            lines = [content_words(line) for line in record.completion.steps]
+            done = [content_words(line) for line in record.history]
+            goal = content_words(record.goal)
+            of_history = sum(is_among(line, done) for line in lines)
+            planned += len(lines)
+            copied += of_history
+            repeated += sum(is_among(line, lines[:index]) for index, line in enumerate(lines))
+            if record.reward is not None:
+                count = max(len(lines), 1)
+                restated = sum(len(goal & line) for line in lines) / max(len(goal), 1)
+                group = groups.setdefault((record.goal, record.history), [])
+                group.append((record.reward.total, float(len(lines)), of_history / count, restated / count))
 
-def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStatistics:
-    """The statistics of a step's completions, at least one; a prompt's completions are a group."""
-    planned = copied = repeated = 0
-    groups: dict[tuple[str, Steps], list[tuple[float, float, float, float]]] = {}
-    for record in records:
-        lines = [content_words(line) for line in record.completion.steps]
-        done = [content_words(line) for line in record.history]
-        goal = content_words(record.goal)
-        of_history = sum(is_among(line, done) for line in lines)
-        planned += len(lines)
-        copied += of_history
-        repeated += sum(is_among(line, lines[:index]) for index, line in enumerate(lines))
-        if record.reward is not None:
-            count = max(len(lines), 1)
-            restated = sum(len(goal & line) for line in lines) / max(len(goal), 1)
-            group = groups.setdefault((record.goal, record.history), [])
-            group.append((record.reward.total, float(len(lines)), of_history / count, restated / count))
-
-    # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where one of the two never differs.
-    tables = [np.array(group) for group in groups.values() if len(group) > 1]
-    moved = [tuple(column - column.mean() for column in table.T) for table in tables]
-    pays = list[float | None]()
-    for column in (1, 2, 3):
-        spread = sum(float(own[0] @ own[0]) for own in moved) * sum(float(own[column] @ own[column]) for own in moved)
-        covariance = sum(float(own[0] @ own[column]) for own in moved)
-        pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)  # below, it is rounding
-    rewards = [record.reward for record in records if record.reward is not None]
-    return StepStatistics(
-        step=step,
-        length=planned / len(records),
-        copied=copied / planned if planned else None,
-        repeated=repeated / planned if planned else None,
-        reward=sum(reward.total for reward in rewards) / len(rewards) if rewards else None,
-        gated=sum(float(reward.gated) for reward in rewards) / len(rewards) if rewards else None,
-        still=sum(float(np.ptp(table[:, 0]) < 1e-9) for table in tables) / len(tables) if tables else None,
-        clipped=sum(record.clipped for record in records) / len(records),
-        length_pay=pays[0],
-        copied_pay=pays[1],
-        goal_pay=pays[2],
-    )
+        # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where one of the two never differs.
+        tables = [np.array(group) for group in groups.values() if len(group) > 1]
+        moved = [tuple(column - column.mean() for column in table.T) for table in tables]
+        pays = list[float | None]()
+        for column in (1, 2, 3):
+            spread = sum(float(own[0] @ own[0]) for own in moved) * sum(
+                float(own[column] @ own[column]) for own in moved
+            )
+            covariance = sum(float(own[0] @ own[column]) for own in moved)
+            pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)  # below, it is rounding
+        rewards = [record.reward for record in records if record.reward is not None]
+        return cls(
+            step=step,
+            length=planned / len(records),
+            copied=copied / planned if planned else None,
+            repeated=repeated / planned if planned else None,
+            reward=sum(reward.total for reward in rewards) / len(rewards) if rewards else None,
+            gated=sum(float(reward.gated) for reward in rewards) / len(rewards) if rewards else None,
+            still=sum(float(np.ptp(table[:, 0]) < 1e-9) for table in tables) / len(tables) if tables else None,
+            clipped=sum(record.clipped for record in records) / len(records),
+            length_pay=pays[0],
+            copied_pay=pays[1],
+            goal_pay=pays[2],
+        )
 
 
 def word_payments(records: Sequence[CompletionRecord]) -> Payments:
@@ -345,9 +347,17 @@ class Watchdog:
     """Of the latest steps."""
     _states: dict[str, _SignalState] = field(default_factory=dict)
 
+    @classmethod
+    def after(cls, steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Self:
+        """A watchdog that has seen these steps."""
+        watchdog = cls()
+        for step, records in steps:
+            watchdog.observe(step, records)
+        return watchdog
+
     def observe(self, step: int, records: Sequence[CompletionRecord]) -> list[Finding]:
         """Add a step; returns the findings that are new. A step without completions is left out."""
-        return self.take(step_statistics(step, records), word_payments(records)) if records else []
+        return self.take(StepStatistics.of(step, records), word_payments(records)) if records else []
 
     def take(self, statistics: StepStatistics, payments: Payments | None = None) -> list[Finding]:
         """As `observe`, from the statistics of a step and what words earn in it."""
@@ -441,14 +451,6 @@ class Watchdog:
         ]
         best, word = max(known, default=(0.0, ""))
         return _Evidence(best, best, word=word)
-
-
-def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
-    """A watchdog after these steps."""
-    watchdog = Watchdog()
-    for step, records in steps:
-        watchdog.observe(step, records)
-    return watchdog
 
 
 def _change(values: Series) -> _Evidence | None:

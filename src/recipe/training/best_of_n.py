@@ -49,7 +49,7 @@ from recipe.models.devices import use_bf16
 from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
-from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, step_statistics
+from recipe.reward.watchdog import CompletionRecord, Finding, StepStatistics, Watchdog
 from recipe.text import copied_share
 from recipe.training import ranks
 from recipe.training.loop import (
@@ -388,7 +388,7 @@ class Rounds:
         for step, batch in _by_step(records):
             for finding in self._watchdog.observe(step, batch):
                 self._on_finding(finding)
-        statistics = step_statistics(0, records)
+        statistics = StepStatistics.of(0, records)
         prompts = {record.example_id for record in records}
         chosen = [(record, record.reward) for record in records if record.chosen and record.reward is not None]
         figures: dict[str, Any] = {

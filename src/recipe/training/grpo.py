@@ -36,7 +36,7 @@ from recipe.models.devices import use_bf16
 from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
-from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
+from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records
 from recipe.text import planner_messages
 from recipe.training import ranks
 from recipe.training.loop import (
@@ -62,7 +62,7 @@ from recipe.training.rewards import (
 )
 from recipe.training.runs import Run, run_prompt, step_of
 from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, plan_kl, require_held_out
-from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
+from recipe.training.video.data import Histories, VideoPrompts, VideoSource, video_source
 from recipe.training.video.trainers import ClipsInPrompts, VideoRollOuts
 from recipe.types import Example
 
@@ -113,7 +113,8 @@ def train_grpo(
             return run.model
         log = MetricsLog(run, _metrics_row)
         stack.enter_context(quiet())
-        policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
+        policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
+        policy = policy if source is None else source.bounding(policy)
         if ranks.main():
             # The records of steps that are about to be repeated.
             checkpoint = run.latest_checkpoint()
@@ -176,7 +177,7 @@ class RewardFunction:
         self._scorer, self._config = scorer, config
         self._folder, self._longest = run.completions, config.max_completion_tokens
         recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
-        self._watchdog = replay(read_records(self._folder)) if recorded else Watchdog()
+        self._watchdog = Watchdog.after(read_records(self._folder)) if recorded else Watchdog()
         self.on_finding = on_finding
 
     def __call__(

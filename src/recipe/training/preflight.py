@@ -52,6 +52,15 @@ class Requirement:
     state: State
     sentence: str
 
+    @classmethod
+    def of(cls, subject: str, look: Callable[[], str | tuple[State, str]]) -> "Requirement":
+        """What looking for a thing says, or `missing` with the error that it raises."""
+        try:
+            sentence = look()
+        except (RecipeError, OSError) as error:
+            return cls(subject, "missing", str(error))
+        return cls(subject, "ok", sentence) if isinstance(sentence, str) else cls(subject, *sentence)
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
@@ -108,6 +117,7 @@ class Preflight:
 
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:
     """Look for all that a run needs, and say what it holds. Writes nothing, and raises for no missing thing."""
+    check = Requirement.of
     findings = [check("packages", lambda: _packages(config))]
     findings.append(check("examples", lambda: _examples(config)))
     installed = findings[0].state != "missing" or all(find_spec(name) for name in ("torch", "transformers"))
@@ -155,15 +165,6 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
         except RecipeError as error:
             findings.append(Requirement("model", "missing", str(error)))
     return Preflight(stage, tuple(findings), estimate, all(finding.state != "missing" for finding in findings))
-
-
-def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Requirement:
-    """What looking for a thing says, or `missing` with the error that it raises."""
-    try:
-        sentence = look()
-    except (RecipeError, OSError) as error:
-        return Requirement(subject, "missing", str(error))
-    return Requirement(subject, "ok", sentence) if isinstance(sentence, str) else Requirement(subject, *sentence)
 
 
 def _packages(config: AnyTraining) -> str:
@@ -276,7 +277,7 @@ def model_findings(name: str, revision: str | None, into: "list[Reader]") -> Ite
             return _from_hub(name, revision)
         return f"{name}: {into[-1].config.model_type}, {'in a folder' if local else 'at hand'}"
 
-    yield check("model", look)
+    yield Requirement.of("model", look)
 
 
 def _corpus(folder: Path, installed: bool) -> str:

@@ -25,7 +25,7 @@ from recipe.training import ranks
 from recipe.training.loop import MetricsLog, SilentTrainer, can_share, fit, quiet, read_head, renamed, shared_arguments
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.runs import Run, open_run, run_inputs, run_prompt
-from recipe.training.video.data import Collator, Histories, VideoPrompts, VideoSource, bounded_frames, video_source
+from recipe.training.video.data import Collator, Histories, VideoPrompts, VideoSource, video_source
 from recipe.training.video.trainers import VideoSFTTrainer
 from recipe.types import Example
 
@@ -78,7 +78,8 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
         return run.model
     log = MetricsLog(run, partial(renamed, names=_FIELDS))
     with quiet():
-        policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
+        policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
+        policy = policy if source is None else source.bounding(policy)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples
         trainer = sft_trainer(config, policy, examples, run, source)
         if not len(trainer.train_dataset):

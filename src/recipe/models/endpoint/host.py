@@ -230,8 +230,8 @@ class Host:
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
         fields = await self._fields(request)
-        began, finish, tokens = time.monotonic(), None, (0, 0)
-        text = refusal = reasoning = ""
+        began, tokens = time.monotonic(), (0, 0)
+        text = finish = refusal = reasoning = ""
         while True:
             sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
             body, headers = body_and_headers(sent | {"stream": True}, request, 0)
@@ -246,12 +246,15 @@ class Host:
         async with stream:
             async for event in stream:
                 piece = parse_piece(event)
-                finish, tokens = finish or piece.finish, piece.tokens or tokens
+                finish = finish or piece.finish
+                # The last report counts: some hosts send one at the end, some with each piece what there is so far.
+                reported = (piece.tokens_in, piece.tokens_out)
+                tokens = reported if any(reported) else tokens
                 refusal, reasoning = refusal + piece.refusal, reasoning + piece.reasoning
                 if piece.text:
                     text += piece.text
                     hand_on(piece.text)
-        if finish is None:
+        if not finish:
             raise Unreadable("the answer has no end")
         seconds = round(time.monotonic() - began, 3)
         self.fields.answered(sent)

@@ -386,18 +386,6 @@ class _Completion(BaseModel):
     error: Any = None
 
 
-class Piece(NamedTuple):
-    """A piece of an answer as it comes."""
-
-    text: str
-    finish: str | None
-    """How the answer ended, where it tells that."""
-    tokens: tuple[int, int] | None
-    """Tokens of the prompt and of the answer, once they are reported."""
-    refusal: str
-    reasoning: str
-
-
 def parse_completion(body: bytes, seconds: float) -> Answer:
     """The completion in a response's body; raises Unreadable for HTML, half a JSON, no choices, an error in disguise.
 
@@ -430,20 +418,25 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     )
 
 
-def parse_piece(event: object) -> Piece:
-    """The piece in one event of a stream; raises Unreadable for an event that is none."""
+def parse_piece(event: object) -> Answer:
+    """The piece in one event of a stream, as an answer of what has come with it; raises Unreadable for an event that is
+    none.
+
+    `finish` is empty until the answer ends, and tokens are 0 until they are reported.
+    """
     try:
         chunk = _Completion.model_validate_json(_replaced(event))
     except (ValueError, RecursionError):
         raise Unreadable(f"a piece of the answer cannot be read: {quoted(str(event))}") from None
-    choices, usage = chunk.choices or [], chunk.usage
+    choices = chunk.choices or []
     deltas = [choice.delta for choice in choices if choice.delta]
-    return Piece(
+    return Answer(
         "".join(delta.text for delta in deltas),
-        next(filter(None, [choice.finish for choice in choices]), None),
-        None if usage is None else usage.tokens,
-        "".join(delta.refusal or "" for delta in deltas),
-        "".join(delta.thought for delta in deltas),
+        *(chunk.usage or _Usage()).tokens,
+        # All are read: each may say that the host broke the answer off.
+        finish=next(filter(None, [choice.finish for choice in choices]), ""),
+        refusal="".join(delta.refusal or "" for delta in deltas),
+        reasoning="".join(delta.thought for delta in deltas),
     )
 
 

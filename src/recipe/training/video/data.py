@@ -48,6 +48,14 @@ class VideoSource:
     frames: FrameConfig | None = None
     """Which frames are read of videos; None where `histories` gives frames of the size that the policy reads."""
 
+    def bounding(self, policy: Checkpoint) -> Checkpoint:
+        """The policy with the bounds of a frame's area that hold for the videos, where it reads videos."""
+        if policy.video is None or self.frames is None:
+            return policy
+        # All of them, given or not, so that settings that went through a file mean the same.
+        bounds = FrameConfig(**self.frames.model_dump())
+        return replace(policy, video=policy.video.within(bounds))
+
 
 def video_source(config: TrainingSettings, histories: Histories | None) -> VideoSource | None:
     """The training examples of a run with `input = "video"`; None with `input = "text"`.
@@ -91,15 +99,6 @@ def video_source(config: TrainingSettings, histories: Histories | None) -> Video
     files = sorted({f"{path.name} {path.stat().st_size}" for path in located.paths.values()})
     held = f"{len(files)} videos, {hashlib.sha256(chr(10).join(files).encode()).hexdigest()}"
     return VideoSource(left, VideoClips(videos, config.frames), held, config.frames)
-
-
-def bounded_frames(policy: Checkpoint, source: VideoSource | None) -> Checkpoint:
-    """The policy with the bounds of a frame's area that hold for the source's videos, where it reads videos."""
-    if policy.video is None or source is None or source.frames is None:
-        return policy
-    # All of them, given or not, so that settings that went through a file mean the same.
-    bounds = FrameConfig(**source.frames.model_dump())
-    return replace(policy, video=policy.video.within(bounds))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
