@@ -32,8 +32,7 @@ from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
 from recipe.audit.coverage import LAW, CoverageLaw, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.score import NamedScorer, controls, score_prompts
-from recipe.audit.shares import prompt_means, win_table
+from recipe.audit.score import NamedScorer, controls, prompt_means, score_prompts, win_table
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus

@@ -22,7 +22,7 @@ import numpy as np
 from common import add_json, table, write_result
 
 from recipe.artifacts import read_json, to_json
-from recipe.audit.wordings import wordings as audit_wordings
+from recipe.audit.perturb import wordings as audit_wordings
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.captaincook4d import read_captaincook4d

@@ -27,8 +27,7 @@ import numpy as np
 
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF
 from recipe.audit.perturb import AuditPrompt, Embed, build_prompts, select
-from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
-from recipe.audit.shares import Array, prompt_means, win_table
+from recipe.audit.score import Array, NamedScorer, ScoredPrompt, controls, prompt_means, score_prompts, win_table
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures

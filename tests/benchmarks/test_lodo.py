@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
-from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
-from recipe.audit.shares import prompt_means, win_table
+from recipe.audit.score import LengthScorer, NamedScorer, prompt_means, score_prompts, win_table
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward

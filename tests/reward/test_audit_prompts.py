@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import to_json
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-from recipe.audit.perturb import AuditProcedure, AuditPrompt, build_prompts, cut_at, select
+from recipe.audit.perturb import AuditProcedure, AuditPrompt, build_prompts, cut_at, merged, select, wordings
 from recipe.audit.score import NamedScorer
-from recipe.audit.wordings import merged, wordings
 from recipe.corpus.encoders import HashEncoder
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.types import Narration, Procedure, Reward, Segment, Step

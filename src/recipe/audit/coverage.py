@@ -10,12 +10,10 @@ because each further narration of a task adds less, as it does to the quality of
 tasks that the corpus knows (`recipe.reward.coverage`) alone: it was fitted on such tasks.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment import backends
-from recipe.artifacts import to_json
+from recipe.artifacts import read_json, to_json
 from recipe.audit.perturb import FEWEST_STEPS, MOST_STEPS, AuditProcedure, cut_at
-from recipe.audit.score import RANDOM_NARRATIONS
-from recipe.audit.shares import in_percent
+from recipe.audit.score import RANDOM_NARRATIONS, in_percent
 from recipe.data.procedures import procedure_rows
 from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
-from recipe.report.elements import Cell, Table, headings
-from recipe.report.elements import row as table_row
+from recipe.report.elements import Cell, Table, headings, row
 from recipe.reward.baselines import centred
 from recipe.reward.coverage import FEWEST_NARRATIONS, RANKS, CorpusCoverage, CoverageState, Embed, TaskPrompt
 from recipe.reward.embeddings import NarrationIndex
@@ -59,15 +55,15 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
     A prompt may have a goal alone. Raises InputError as `procedure_rows`, and for a file without a row.
     """
     prompts = []
-    for _, row in procedure_rows(path):
-        history = row.history or ()
-        if row.steps is not None:
-            procedure = AuditProcedure.of(row.procedure())
+    for _, line in procedure_rows(path):
+        history = line.history or ()
+        if line.steps is not None:
+            procedure = AuditProcedure.of(line.procedure())
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
             # Others have no cut in the audit: half of their steps are done.
             if FEWEST_STEPS <= len(procedure.steps) <= MOST_STEPS:
                 history = cut_at(procedure, seed).history
-        prompts.append(TaskPrompt(row.goal, history, row.video_id))
+        prompts.append(TaskPrompt(line.goal, history, line.video_id))
     if not prompts:
         raise InputError.at(path, "the file holds no task", "give one object with goal and history a line")
     return prompts
@@ -108,9 +104,9 @@ class CoverageLaw:
     """The measured points, and the test on sources that it was not fitted on."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "CoverageLaw":
+    def of(cls, values: Mapping[str, Any]) -> "CoverageLaw":
         """A law from its JSON."""
-        return cls(**{**row, **{name: tuple(row[name]) for name in ("grid", "low", "high")}})
+        return cls(**{**values, **{name: tuple(values[name]) for name in ("grid", "low", "high")}})
 
     def gain(self, match: float) -> float:
         """Expected MEAN minus that of R0.
@@ -154,8 +150,8 @@ class CoverageLaw:
 @cache
 def known_laws() -> dict[str, CoverageLaw]:
     """The laws of the package by their verifier."""
-    rows = json.loads(files(__package__).joinpath(LAW).read_text(encoding="utf-8"))["laws"]
-    return {row["verifier"]: CoverageLaw.of(row) for row in rows}
+    laws = (CoverageLaw.of(values) for values in read_json(Path(__file__).with_name(LAW))["laws"])
+    return {law.verifier: law for law in laws}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +246,7 @@ class CoverageReport:
             "task",
             (*headings("known", "advice", "true plan preferred", "gain"), *(() if brief else further)),
             rows=tuple(
-                table_row(
+                row(
                     task.task,
                     _KNOWN[task.state],
                     task.advice(self.target),

@@ -44,15 +44,13 @@ from recipe.audit.score import (
     ScoredPrompt,
     controls,
     corpus_coverage,
-    score_prompts,
-    wins,
-)
-from recipe.audit.shares import (
     group_means,
     known_share,
     paired_difference,
     prompt_means,
+    score_prompts,
     win_table,
+    wins,
 )
 from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import ComputeError, InputError

@@ -1,7 +1,6 @@
 """An audit as one self-contained HTML page: a picture and coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +8,7 @@ from recipe.artifacts import atomic_path, read_json, to_json, write_json, write_
 from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.results import AttackResult, Audit, RewardAudit
-from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import in_percent, percent
+from recipe.audit.score import LENGTH, RELEVANCE, in_percent, percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
 from recipe.report.elements import (
@@ -86,8 +84,8 @@ def _attack_figure(
 PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Drawing | None]] = {
     "shares": _shares_figure,
     "filler": _filler_figure,
-    "attack": partial(_attack_figure, attack_of=lambda reward: reward.attack),
-    "best_of": partial(_attack_figure, attack_of=lambda reward: reward.best_of),
+    "attack": lambda rewards: _attack_figure(rewards, lambda reward: reward.attack),
+    "best_of": lambda rewards: _attack_figure(rewards, lambda reward: reward.best_of),
 }
 """Figures by the names of their files."""
 CAPTIONS = {

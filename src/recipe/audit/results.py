@@ -6,8 +6,7 @@ from typing import Any
 
 from recipe.audit.attack import BEST_OF
 from recipe.audit.classes import Group
-from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import bounds, percent
+from recipe.audit.score import LENGTH, RELEVANCE, bounds, percent
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval
 

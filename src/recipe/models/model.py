@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import JsonObject, fingerprint
@@ -303,11 +302,9 @@ class Model(Engine):
             kept = answer._asdict() | {"decoding": answer.decoding and answer.decoding.settings()}
             self.store.keep(key, kept | self._note | (request.note or {}))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            self.engine.__exit__(kind, error, trace)
+            self.engine.__exit__(*raised)
         finally:
             if self.store is not None:
                 self.store.flush()

@@ -13,7 +13,6 @@ the policy has learnt it. docs/results/training.md says how early each finding c
 
 import math
 import re
-import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -137,7 +136,7 @@ class CompletionRecord:
             raise refuse("no list of steps", remedy, field="history")
         parts = reward if isinstance(reward, dict) else {"total": reward}
         total = parts.get("total", "")
-        too_large = type(total) is int and abs(total) > sys.float_info.max
+        too_large = type(total) is int and total.bit_length() > 1023  # more than a float holds
         if too_large or (total is not None and type(total) not in (int, float)):
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)

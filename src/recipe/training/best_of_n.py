@@ -29,10 +29,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from types import NoneType
 from typing import Any
 
 import torch
@@ -93,7 +91,7 @@ _SAMPLED = (
 # Of a line in a round's record.
 _ROW: dict[str, Any] = {
     "step": int, "round": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list,
-    "clipped": bool, "chosen": bool, "reward": dict | NoneType,
+    "clipped": bool, "chosen": bool, "reward": dict | None,
 }  # fmt: skip
 MEASURED_PROMPTS = 128
 """Prompts that the divergence, and after the last round the policy, is measured on, at most: with one plan of each a
@@ -493,7 +491,7 @@ def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n
         if not whole:
             continue
         # `max` takes the first of equals, as sampling wrote them: no bias by length or text.
-        best, _ = max(whole, key=itemgetter(1))
+        best, _ = max(whole, key=lambda pair: pair[1])
         # The control: it trains on as many plans of the same prompts, without the reward's choice.
         if config.choose == "random":
             best, _ = random.Random(f"{config.seed} {number} {first // n}").choice(whole)

@@ -2,7 +2,7 @@
 
 Left to others: TRL's trainer samples, standardises rewards in each group and steps the optimiser; `policy.py` writes
 the completions, `rewards.py` opens what scores plans and takes the means that are logged, `loop.py` keeps checkpoints
-and the merged model, `validation.py` chooses the step, `video/` and `vllm.py` are other inputs and another engine.
+and the merged model, `validation.py` chooses the step, `video.py` and `vllm.py` are other inputs and another engine.
 
 Settings differ from TRL's where its own differ from GRPO as first published: the KL term is not multiplied by the
 ratio, the loss is averaged within each sequence before the batch, rewards are scaled within the group, and the learning
@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from datasets import Dataset
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
-from trl import GRPOConfig as TrlGRPOConfig
-from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
 from recipe.config.training import LARGEST_RATIO, GRPOConfig
@@ -62,8 +61,7 @@ from recipe.training.rewards import (
 )
 from recipe.training.runs import Run, run_prompt, step_of
 from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, plan_kl, require_held_out
-from recipe.training.video.data import Histories, VideoPrompts, VideoSource, video_source
-from recipe.training.video.trainers import ClipsInPrompts, VideoRollOuts
+from recipe.training.video import ClipsInPrompts, Histories, VideoPrompts, VideoRollOuts, VideoSource, video_source
 from recipe.types import Example
 
 # A step's metrics as the trainer names them, and as `metrics.jsonl` does, in its order.
@@ -243,7 +241,7 @@ class RewardFunction:
         return [None if record.reward is None else record.reward.total for record in records]
 
 
-class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
+class SilentGRPOTrainer(SilentTrainer, trl.GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, silent, with prompts read once and the output layer on the tokens of completions only.
 
     TRL 1.16 reads a prompt again before each of its completions, and applies the output layer to prompts and padding
@@ -423,7 +421,7 @@ def grpo_trainer(
     reward: RewardFunction,
     run: Run,
     source: VideoSource | None = None,
-) -> GRPOTrainer:
+) -> trl.GRPOTrainer:
     """The trainer of one run, from text or from the videos of `source`; raises InputError for videos and a model of
     text.
     """
@@ -456,7 +454,7 @@ def grpo_trainer(
     if source is not None:
         prompts = VideoPrompts(config.model, policy, source.histories)
         further |= {"merger_rate": config.merger_learning_rate, "prompts": prompts, "examples": examples}
-    trainer: GRPOTrainer = kind(
+    trainer: trl.GRPOTrainer = kind(
         **further,
         model=policy.model,
         reward_funcs=reward,
@@ -469,7 +467,7 @@ def grpo_trainer(
     return trainer
 
 
-def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
+def trl_arguments(config: GRPOConfig, run: Run) -> trl.GRPOConfig:
     """Our settings as TRL's."""
     completions = config.prompts_per_step * config.group_size
     micro, accumulated = ranks.passes(completions, config.micro_batch, "prompts_per_step x group_size")
@@ -490,7 +488,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
                 "vllm_importance_sampling_mode": config.vllm.correction,
                 "vllm_importance_sampling_clip_max": LARGEST_RATIO,
             }
-    return TrlGRPOConfig(
+    return trl.GRPOConfig(
         **shared,
         max_steps=config.steps,
         per_device_train_batch_size=micro,

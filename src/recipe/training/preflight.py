@@ -7,7 +7,7 @@ from the number of parameters; time is measured by two steps of the run (`recipe
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -111,7 +111,7 @@ class Preflight:
     findings: tuple[Requirement, ...]
     estimate: MemoryEstimate | None
     """None where the model's size is not known."""
-    ready: bool = field(default=False)
+    ready: bool
     """Whether nothing is missing."""
 
 
@@ -219,7 +219,7 @@ def _file(path: Path) -> str:
 
 
 def _videos(config: TrainingSettings) -> str:
-    from recipe.training.video.data import video_source  # noqa: PLC0415 - loads torch
+    from recipe.training.video import video_source  # noqa: PLC0415 - loads torch
 
     source = video_source(config, None)
     assert source is not None
@@ -228,13 +228,12 @@ def _videos(config: TrainingSettings) -> str:
 
 def _in_hub_cache(name: str, revision: str | None, *files: str) -> bool:
     """Whether one of the files of a hub's model is in the local cache."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+    from huggingface_hub import errors, try_to_load_from_cache  # noqa: PLC0415 - slow to import
 
     try:
         paths = (try_to_load_from_cache(name, file, revision=revision) for file in files)
         return any(isinstance(path, str) for path in paths)
-    except HFValidationError:
+    except errors.HFValidationError:
         return False
 
 

@@ -22,7 +22,7 @@ from recipe.reward.watchdog import Finding
 from recipe.training import ranks
 from recipe.training.policy import RollOuts, row_keys
 from recipe.training.runs import rollout_decoding
-from recipe.training.video.trainers import VideoRollOuts
+from recipe.training.video import VideoRollOuts
 
 try:
     from vllm import SamplingParams

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from weakref import WeakSet
 
 from recipe.config.models import ModelConfig
@@ -54,9 +53,7 @@ class EndpointEngine(Engine):
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
         self.close(_GRACE if interrupted else 0.0)
 
