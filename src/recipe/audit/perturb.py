@@ -241,7 +241,7 @@ class Wordings(NamedTuple):
     phases: Steps
     """Lines that tell one step in turn, each with a place `{}` for it."""
     vague_objects: Steps
-    """What stands for any object."""
+    """Vague words, each for any object."""
     particles: frozenset[str]
     """Words that belong to the verb before them."""
     verbs: dict[str, Steps]

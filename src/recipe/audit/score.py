@@ -80,7 +80,7 @@ class ScoredPrompt(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What tells the prompt from the others."""
+        """What identifies the prompt."""
         return self.prompt.source, self.prompt.video_id
 
 

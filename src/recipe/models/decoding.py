@@ -150,7 +150,7 @@ def draws(
 
     def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
         nonlocal penalised_tokens
-        # The largest of numbers of which one is none is none.
+        # The maximum of a row is NaN where any of its logits is.
         if not bool(torch.isfinite(logits.amax(-1)).all()):
             raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
         if banned:
@@ -175,6 +175,8 @@ def draws(
             mass = torch.softmax(logits, dim=-1).cumsum(-1)
             # Times the whole mass, which rounding leaves a little off 1.
             uniform = numbers[rows, step].to(mass.device) * mass[:, -1]
+            # `right`, so that a token without probability is not drawn at u = 0. Rounding may take the product to the
+            # whole mass, behind the last token.
             chosen = torch.searchsorted(mass, uniform[:, None], right=True).squeeze(-1).clamp(max=mass.shape[-1] - 1)
         if penalised_tokens is not None:
             penalised_tokens[rows, chosen] = True
@@ -205,6 +207,7 @@ def token_log_likelihood(
         rows, logits = _prefill(model, prompts[first : first + places], None)
         columns = [_log_probability(logits[:, None], batch[:, :1], temperature)]
         known = batch[:, :-1] != _NONE
+        # Any token may be read behind an end: no target there counts.
         read = batch[:, :-1].where(known, 0)
         mask = torch.cat([rows.mask, known.long()], dim=1)
         width, step = rows.mask.shape[1], places // len(batch)
@@ -254,6 +257,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         held, added = self.get_seq_length(), (key_states, value_states)
         whole = held + key_states.shape[-2]
+        # Room for some tokens more than are needed now, so that a copy is made once in CACHE_ROOM tokens.
         if not self._memory or self._memory[0].shape[-2] < whole:
             self._memory = tuple(new.new_empty(*new.shape[:-2], whole + CACHE_ROOM, new.shape[-1]) for new in added)
             if held:
@@ -313,6 +317,7 @@ def _prefill(
     # A layer of another kind, such as one with a sliding window, stays as it is.
     cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     sees = hasattr(model.config, "vision_config")
+    # With a clip the state of a head depends on the clip, and a sliding window forgets the head's beginning.
     whole = not sees and all(type(layer) is _RoomyLayer for layer in cache.layers)
     head = common_head(distinct) if whole and len(distinct) > 1 else 0
     if head < SHARED_HEAD:

@@ -106,8 +106,8 @@ def _own_sampling(config: ModelConfig) -> Mapping[str, float]:
 
 
 def _model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
-    """What tells a local model from others: hub id and revision, the content of a folder, which may be replaced, or
-    that of the package of the named base.
+    """The identity of a local model: its hub id and revision, the hash of its folder's files, which may be replaced, or
+    the package of the named base.
     """
     if name == NAME:
         return dict(smollm2_identity())
@@ -275,7 +275,7 @@ class Model(Engine):
     ) -> list[Answer | Refusal]:
         """Ask the engine within the budget, and keep each answer as it arrives."""
         outcomes: list[Answer | Refusal] = []
-        # What an answer takes is known when it has come, so that a bound on tokens holds from group to group.
+        # The tokens of an answer are known only once it has come, so that their bound is checked group by group.
         group = len(requests) if self.budget.tokens is None or self.store is None else _GROUP
         while len(outcomes) < len(requests):
             start = len(outcomes)

@@ -93,6 +93,7 @@ class AnswerStore:
         return str(entry["sha256"])
 
     def _path(self, key: str) -> Path:
+        # In 256 folders, as Git keeps its objects.
         return self.folder / key[:2] / f"{key}.json"
 
 

@@ -29,7 +29,7 @@ LONGEST_PLAN = 32
 NoveltyScale = tuple[float, float]
 """Similarities to an earlier step from which on a step counts as partly a repeat, and as a repeat."""
 NOVELTY: NoveltyScale = (0.5, 1.0)
-"""Of R0."""
+"""The scale of R0."""
 
 
 def centred(vectors: Vectors, mean: NDArray[np.float32]) -> Vectors:

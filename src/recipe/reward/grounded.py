@@ -61,7 +61,7 @@ Float64 = NDArray[np.float64]
 
 FLOOR = 0.95
 """Quantile of a step's similarities to the corpus from which on they count."""
-# The sample that stands for the corpus, at most.
+# Narrations and segments at most of the sample by which the corpus is known.
 _BASELINE_NARRATIONS, _BASELINE_SEGMENTS = 1024, 6000
 # Narrations on either side in the order of lengths, among which one of like length is drawn.
 _LENGTH_WINDOW = 16

@@ -37,9 +37,11 @@ Float64 = NDArray[np.float64]
 CARD, WEIGHTS = "self-trained.json", "weights.npz"
 FORMAT = 1
 HIDDEN = 24
+"""Units of each hidden layer."""
 SEEDS = 3
+"""Nets, which differ in their first weights and in the pairs that they see."""
 STEPS = 1500
-"""Of training."""
+"""Steps of training."""
 # Pairs of a step, the learning rate, which falls to 0, the decay of weights, and the share of units left out.
 _BATCH, _RATE, _DECAY, _DROPPED = 256, 3e-3, 0.05, 0.1
 # Standard deviations at which a number is cut off.
@@ -339,7 +341,7 @@ def train_nets(
         rate = _RATE * (1.0 - step / STEPS)
         for name, gradient in gradients.items():  # AdamW (Loshchilov and Hutter, 2019)
             slow, square = moments[name]
-            slow += 0.1 * (gradient - slow)
+            slow += 0.1 * (gradient - slow)  # 1 - beta_1, and below 1 - beta_2, with .9 and .999 of the paper
             square += 0.001 * (gradient**2 - square)
             turn = slow / (1.0 - 0.9 ** (step + 1)) / (np.sqrt(square / (1.0 - 0.999 ** (step + 1))) + 1e-8)
             p[name] = p[name] * (1.0 - rate * _DECAY) - rate * turn

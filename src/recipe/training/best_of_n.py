@@ -82,13 +82,13 @@ from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, div
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
-# Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics.
+# In a checkpoint: the position in the run, the optimiser in the middle of a round, and the metrics.
 _STATE = "training.pt"
 # What determines round 1's plans.
 _SAMPLED = (
     "model", "examples", "prompt", "split", "n", "prompts_per_round", "temperature", "max_completion_tokens", "seed"
 )  # fmt: skip
-# Of a line in a round's record.
+# Fields of a line in a round's record, and their types.
 _ROW: dict[str, Any] = {
     "step": int, "round": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list,
     "clipped": bool, "chosen": bool, "reward": dict | None,

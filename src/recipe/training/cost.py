@@ -115,7 +115,7 @@ class _TwoSteps:
         yield advance
 
     def seconds(self, task: str) -> float:
-        """Seconds of a unit by the last report of a task: the first also holds what is done once."""
+        """Seconds of one unit, from the last report of a task; the first one includes work that is done only once."""
         (before, _), (after, units) = self.done[task][-2:]
         return (after - before) / units
 
@@ -152,7 +152,10 @@ def measure(config: AnyTraining) -> StepMeasurement:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory(prefix="recipe-measure-") as folder, suppress(_Measured):
-        changes: dict[str, Any] = {"output": Path(folder) / "run", "save_every": 1_000_000}
+        changes: dict[str, Any] = {
+            "output": Path(folder) / "run",
+            "save_every": 1_000_000,
+        }  # no checkpoint within two steps
         if not isinstance(config, BaseModelConfig):
             changes["metrics"] = ()
         if isinstance(config, RewardTrainingSettings):

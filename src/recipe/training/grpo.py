@@ -154,6 +154,7 @@ class RewardFunction:
     scores, records and watches the completions of all, so that rewards do not depend on the number of processes.
     """
 
+    # TRL logs a reward function's metrics under this name.
     __name__ = "verifier"
 
     def __init__(
@@ -263,7 +264,7 @@ class SilentGRPOTrainer(SilentTrainer, trl.GRPOTrainer):  # type: ignore[misc]
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats."""
         loss: torch.Tensor = super()._compute_loss(model, inputs)
-        if self.beta != 0.0:
+        if self.beta != 0.0:  # without a KL term TRL computes no reference
             # Summed over the passes of a step: a pass holds some of its plans only.
             self._spent += plan_kl(self._written, inputs["ref_per_token_logps"], inputs["completion_mask"])
             if self.accelerator.sync_gradients:
@@ -340,6 +341,7 @@ class VideoGRPOTrainer(ClipsInPrompts, SilentGRPOTrainer):
 def _by_prompt(passes: Sequence[Row]) -> list[Row]:
     """The rows of several passes, those of one prompt next to each other, in as many passes of the same size."""
     prompts = [row for own in passes for row in own["prompt_ids"].tolist()]
+    # Any order serves in which equal prompts are neighbours.
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
     size = len(order) // len(passes)
     parts = [order[first : first + size] for first in range(0, len(order), size)]
@@ -376,6 +378,7 @@ def _behind_prompts(
     gaps = [width + head - len(prompt) for prompt in distinct]
     rest = ids.new_tensor([[0] * gap + [*prompt[head:]] for gap, prompt in zip(gaps, distinct, strict=True)])
     seen = mask.new_tensor([[1] * head + [0] * gap + [1] * (width - gap) for gap in gaps])
+    # Positions count the tokens that are seen, so that padding on the left moves none.
     states = body(
         input_ids=rest,
         attention_mask=seen,

@@ -66,7 +66,7 @@ def lora_config(settings: LoraSettings, model: PreTrainedModel, *, video: bool =
 
 
 def trained_in_float32(model: PeftModel) -> None:
-    """Hold what is trained in float32, as the adapters are: steps of the merger would be lost in bfloat16."""
+    """Keep trained weights in float32, as adapters are: bfloat16 would round small steps of the merger away."""
     for weight in model.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()

@@ -116,7 +116,7 @@ class Preflight:
 
 
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:
-    """Look for all that a run needs, and say what it holds. Writes nothing, and raises for no missing thing."""
+    """Look for everything that a run needs, and estimate its size. Writes nothing; what is missing is a finding."""
     check = Requirement.of
     findings = [check("packages", lambda: _packages(config))]
     findings.append(check("examples", lambda: _examples(config)))

@@ -37,7 +37,7 @@ Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float 
 
 VALIDATION_ROWS = "validation.jsonl"
 BEST = "best"
-# Of a row, what a card does not show.
+# Fields of a row that a card leaves out.
 _NO_FIGURES = ("step", "measure", "prompts", "gain")
 # Plans whose likelihood is computed at once.
 _AT_ONCE = 32

@@ -26,7 +26,7 @@ Row = Mapping[str, Any]
 
 
 def read_validations(run: Path) -> tuple[list[Row], JsonObject, Literal["step", "round"]]:
-    """The validations of a run in order, its record, which is empty while it goes on, and what is counted between them.
+    """The validations of a run in order, its record, and what is counted between them.
 
     Raises InputError where none is there yet.
     """

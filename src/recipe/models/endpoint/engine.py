@@ -47,7 +47,7 @@ class EndpointEngine(Engine):
         self.config = config
         self._host = Host(config, ledger or Ledger())
         self._slots = asyncio.Semaphore(config.concurrency)
-        # Of the calls under way, each set once nothing new is to be asked.
+        # One event for each call under way; once it is set, the call asks nothing new.
         self._ends: WeakSet[asyncio.Event] = WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)

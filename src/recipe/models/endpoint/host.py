@@ -81,7 +81,7 @@ _REMEDIES = {
 _METHOD = "/chat/completions"
 _LOG = logging.getLogger(__name__)
 FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
-"""Seconds."""
+"""Seconds before the second try, and before any later one at most, where the host asks for none."""
 # Seconds at least between two lines that say that it waits.
 _QUIET = 5.0
 

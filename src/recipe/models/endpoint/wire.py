@@ -165,7 +165,7 @@ class OptionalFields:
     """
 
     def __init__(self, config: ModelConfig, url: str) -> None:
-        """`url` stands in warnings, one for each field."""
+        """`url` is named in the warnings, one for each field."""
         self.structured: Structured = "json_schema" if config.structured == "auto" else config.structured
         # Fields and types of response_format that the host refuses, and the name that it takes in their place.
         self.dropped: dict[str, str | None] = {}
@@ -174,7 +174,7 @@ class OptionalFields:
         self._proven: set[str] = set()
 
     def of(self, request: ModelRequest, fields: JsonObject) -> JsonObject:
-        """The body of a request: `fields` that the host takes, and those that it may take of what is asked for."""
+        """The body of a request: those of `fields` that the host takes, structured output and log-probabilities."""
         body = {name: value for name, value in fields.items() if name not in self.dropped}
         body |= {new: fields[name] for name, new in self.dropped.items() if new and name in fields}
         if request.schema is not None and self.structured != "off" and _FORMAT not in self._own:
@@ -185,7 +185,7 @@ class OptionalFields:
         return body
 
     def answered(self, sent: JsonObject) -> None:
-        """The host answered to this body, so that what it refuses later is no fault of its fields."""
+        """Note that the host takes the fields of this body: a later refusal has another reason."""
         self._proven.update(sent, [form_of(sent)])
 
     def fall(self, sent: JsonObject, error: "HostError") -> bool:
@@ -359,7 +359,7 @@ class _Choice(BaseModel):
 
     @property
     def finish(self) -> str | None:
-        """Why it ended, in our words, and None where that is not told; raises Unreadable where it was broken off."""
+        """Why it ended, in our words, and None while that is not known; raises Unreadable where it was broken off."""
         end = _ENDS.get((self.finish_reason or "").lower())
         if end is None or self.error:
             said = read_error(json.dumps(self.error)).said if self.error else ""
