@@ -32,7 +32,7 @@ from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
 from recipe.audit.coverage import LAW, CoverageLaw, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.score import NamedScorer, controls, prompt_means, score_prompts, win_table
+from recipe.audit.score import NamedScorer, controls, prompt_means, win_table
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
@@ -241,7 +241,7 @@ def _points(
     """The tasks of a source against one corpus."""
     config = RewardConfig(verifier="grounded")
     verifier = Verifier(corpus, config, embeddings=embeddings)
-    scored = score_prompts(NamedScorer(f"{source} {kind} {videos}", verifier), audited.prompts, progress)
+    scored = NamedScorer(f"{source} {kind} {videos}", verifier).score(audited.prompts, progress)
     if scored.unscored:
         raise SystemExit(scored.unscored[0])
     means, relevance = prompt_means(win_table(scored.prompts)), prompt_means(audited.relevance)
@@ -395,7 +395,7 @@ def _audited(procedures: Sequence[Procedure], limit: int, embeddings: StepEmbedd
     prompts = build_prompts(select(procedures, 0, limit), embeddings.stacked, 0)
     relevance = controls(prompts, embeddings.stacked)[1]
     tasks = [TaskPrompt(p.goal, p.history, p.video_id) for p in prompts]
-    return Audited(prompts, tasks, win_table(score_prompts(relevance, prompts).prompts))
+    return Audited(prompts, tasks, win_table(relevance.score(prompts).prompts))
 
 
 def _covering(procedures: Sequence[Procedure], audited: Audited, videos: int) -> list[Procedure]:

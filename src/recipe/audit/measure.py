@@ -48,7 +48,6 @@ from recipe.audit.score import (
     known_share,
     paired_difference,
     prompt_means,
-    score_prompts,
     win_table,
     wins,
 )
@@ -110,7 +109,7 @@ def audit_rewards(
         kappas = {(procedure.performed.source, procedure.performed.video_id): procedure.kappa for procedure in covered}
         coverage = _measure_coverage(covered)
     beside = controls(prompts, embed)
-    scored = {reward.name: score_prompts(reward, prompts, progress) for reward in (*beside, *audited)}
+    scored = {reward.name: reward.score(prompts, progress) for reward in (*beside, *audited)}
     attacked = spread(prompts, extent.attacked)
     attacks = {
         (reward.name, kind): measure_attack(reward, attacked, kind, extent.seed, progress)

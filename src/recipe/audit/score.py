@@ -66,6 +66,34 @@ class NamedScorer(NamedTuple):
     caution: str = ""
     """What a reader must know of it before its figures."""
 
+    def score(self, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> "AuditScores":
+        """All continuations of each prompt; a prompt that a failure concerns is unscored."""
+        began = time.perf_counter()
+        groups = []
+        for prompt in prompts:
+            padded = [prompt.true + prompt.padding[:count] for count in PADDED]
+            sampled = [plan for plans in prompt.samples.values() for plan in plans]
+            groups.append(PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *sampled]))
+        scored, unscored = list[ScoredPrompt](), list[str]()
+        waiting = iter(prompts)
+        with progress.task(f"Audit {self.name}", len(prompts)) as advance:
+            for batch in batches(groups):
+                for outcomes in outcomes_of(self.scorer, batch):
+                    prompt = next(waiting)
+                    made = outcomes[: len(prompt.variants) + len(PADDED)]
+                    rewards = [outcome for outcome in made if isinstance(outcome, Reward)]
+                    if len(rewards) < len(made):
+                        reason = next(outcome for outcome in made if not isinstance(outcome, Reward))
+                        unscored.append(f"{prompt.source}/{prompt.video_id}: {reason}")
+                        continue
+                    names = list(prompt.variants)
+                    named = dict(zip(names, rewards, strict=False))
+                    rest = (outcome if isinstance(outcome, Reward) else None for outcome in outcomes[len(made) :])
+                    samples = {system: list(islice(rest, len(plans))) for system, plans in prompt.samples.items()}
+                    scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :]), samples))
+                advance(len(batch))
+        return AuditScores(scored, unscored, time.perf_counter() - began)
+
 
 class ScoredPrompt(NamedTuple):
     """The rewards of one prompt's continuations."""
@@ -91,35 +119,6 @@ class AuditScores(NamedTuple):
     unscored: list[str]
     """Why a prompt has no rewards, one sentence each."""
     seconds: float
-
-
-def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> AuditScores:
-    """All continuations of each prompt; a prompt that a failure concerns is unscored."""
-    began = time.perf_counter()
-    groups = []
-    for prompt in prompts:
-        padded = [prompt.true + prompt.padding[:count] for count in PADDED]
-        sampled = [plan for plans in prompt.samples.values() for plan in plans]
-        groups.append(PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *sampled]))
-    scored, unscored = list[ScoredPrompt](), list[str]()
-    waiting = iter(prompts)
-    with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
-        for batch in batches(groups):
-            for outcomes in outcomes_of(audited.scorer, batch):
-                prompt = next(waiting)
-                made = outcomes[: len(prompt.variants) + len(PADDED)]
-                rewards = [outcome for outcome in made if isinstance(outcome, Reward)]
-                if len(rewards) < len(made):
-                    reason = next(outcome for outcome in made if not isinstance(outcome, Reward))
-                    unscored.append(f"{prompt.source}/{prompt.video_id}: {reason}")
-                    continue
-                names = list(prompt.variants)
-                named = dict(zip(names, rewards, strict=False))
-                rest = (outcome if isinstance(outcome, Reward) else None for outcome in outcomes[len(made) :])
-                samples = {system: list(islice(rest, len(plans))) for system, plans in prompt.samples.items()}
-                scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :]), samples))
-            advance(len(batch))
-    return AuditScores(scored, unscored, time.perf_counter() - began)
 
 
 class LengthScorer:

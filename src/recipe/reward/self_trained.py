@@ -341,7 +341,8 @@ def train_nets(
         rate = _RATE * (1.0 - step / STEPS)
         for name, gradient in gradients.items():  # AdamW (Loshchilov and Hutter, 2019)
             slow, square = moments[name]
-            slow += 0.1 * (gradient - slow)  # 1 - beta_1, and below 1 - beta_2, with .9 and .999 of the paper
+            # 1 - beta: beta_1 = .9 for the mean, beta_2 = .999 for the square.
+            slow += 0.1 * (gradient - slow)
             square += 0.001 * (gradient**2 - square)
             turn = slow / (1.0 - 0.9 ** (step + 1)) / (np.sqrt(square / (1.0 - 0.999 ** (step + 1))) + 1e-8)
             p[name] = p[name] * (1.0 - rate * _DECAY) - rate * turn

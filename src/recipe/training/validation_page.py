@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recipe.artifacts import JsonObject, read_json, read_jsonl, write_text
-from recipe.errors import MissingExtra
+from recipe.errors import InputError, MissingExtra
 from recipe.report.colours import BLUE, VERMILION
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.page import render
@@ -30,6 +30,8 @@ def read_validations(run: Path) -> tuple[list[Row], JsonObject, Literal["step", 
 
     Raises InputError where none is there yet.
     """
+    if (run / DATA).is_file() and not (run / DATA).stat().st_size:
+        raise InputError.at(run / DATA, "the run has not validated yet", "wait until the base is validated")
     rows: list[Row] = [line for _, line in read_jsonl(run / DATA)]
     record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
     return rows, record, "round" if record.get("stage") == "best-of-n" else "step"
