@@ -185,11 +185,9 @@ def _packages(config: AnyTraining) -> str:
 
 
 def _examples(config: AnyTraining) -> str:
+    """Raises InputError, also where there are none."""
     count = len(read_training_examples(config.examples, config.split))
-    of = f" of split {config.split!r}" if config.split else ""
-    if not count:
-        raise InputError.at(config.examples, "it holds no example", "write some, for example with recipe data prepare")
-    return f"{config.examples}: {count:,} examples{of}"
+    return f"{config.examples}: {count:,} examples{f' of split {config.split!r}' if config.split else ''}"
 
 
 def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[State, str]:
