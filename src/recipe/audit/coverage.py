@@ -315,7 +315,7 @@ def measure_tasks(
     encoder: str,
     prompts: Sequence[TaskPrompt],
     target: float,
-    record: Mapping[str, Any] | None = None,
+    record: Mapping[str, Any],
     progress: Progress = SILENT,
 ) -> CoverageReport:
     """The coverage of each task by the verifier's corpus, with what its law predicts where there is one.
@@ -358,7 +358,7 @@ def measure_tasks(
         tasks=tuple(task_coverage(prompts, values, [own.state for own in covered], reported, law, target)),
         target=target,
         law=law,
-        settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
+        settings=dict(record) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
         cautions=tuple(cautions),
     )
 
@@ -367,10 +367,9 @@ def matches(
     corpus: NarrationIndex,
     prompts: Sequence[TaskPrompt],
     embed: Embed,
-    seed: int = 0,
     progress: Progress = SILENT,
 ) -> list[float]:
-    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
+    """The match of each prompt, in order; narrations of its own video are passed over.
 
     Raises ComputeError for a corpus of fewer than 8 narrations.
     """
@@ -386,7 +385,8 @@ def matches(
     # One more, because the prompt's own video may be among them; so of the random ones below.
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
-    order = np.random.default_rng(seed).permutation(len(corpus))
+    # The same random narrations for all prompts and in every run, so that a match says the same again.
+    order = np.random.default_rng(0).permutation(len(corpus))
     videos = dict[int, str]()
     values = []
     with progress.task("Match narrations", len(prompts)) as advance:

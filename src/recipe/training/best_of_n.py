@@ -171,7 +171,7 @@ class Rounds:
         log: MetricsLog,
         on_finding: OnFinding,
         progress: Progress,
-        measure: Measure | None = None,
+        measure: Measure | None,
     ) -> None:
         self._config, self._run, self._log, self._progress = config, run, log, progress
         self._tokenizer, self._scorer, self._on_finding = policy.tokenizer, scorer, on_finding

@@ -54,7 +54,7 @@ class Validation:
         ends: Sequence[int],
         at_once: int,
         scorer: Scorer | None,
-        measure: Measure | None = None,
+        measure: Measure | None,
         unit: str = "step",
     ) -> None:
         """Plans are sampled as those of the run, `at_once` in a batch, until one of `ends`.

@@ -42,10 +42,10 @@ _LOOK = 0.05
 class EndpointEngine(Engine):
     """Completes chats over HTTP; a context manager, and safe to share between threads."""
 
-    def __init__(self, config: ModelConfig, ledger: Ledger | None = None) -> None:
+    def __init__(self, config: ModelConfig, ledger: Ledger) -> None:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
         self.config = config
-        self._host = Host(config, ledger or Ledger())
+        self._host = Host(config, ledger)
         self._slots = asyncio.Semaphore(config.concurrency)
         # One event for each call under way; once it is set, the call asks nothing new.
         self._ends: WeakSet[asyncio.Event] = WeakSet()
