@@ -168,7 +168,7 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     """The prompt with each continuation that its procedure admits."""
     performed, history, true = cut.performed, cut.history, cut.true
     n, lines = len(true), wordings()
-    padding = draw_lines(lines.fillers, PADDING, cut.random("true_plus_filler"))
+    padding = _draw_lines(lines.fillers, PADDING, cut.random("true_plus_filler"))
 
     # Made of its own steps.
     swapped = cut.random("swap_adjacent").randrange(n - 1)
@@ -185,7 +185,7 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
         "paraphrased_history": tuple(lines.paraphrase(step, paraphrasing) for step in again),
         "repeat_last": (history[-1],) * n,
         "repeat_next": (true[0],) * n,
-        "filler": draw_lines(lines.fillers, n, cut.random("filler")),
+        "filler": _draw_lines(lines.fillers, n, cut.random("filler")),
         "true_plus_filler": true + padding[: min(n, MOST_FILLER)],
         "half": true[: n // 2],
         "missing_middle": (*true[: n // 2], *true[n // 2 + 1 :]),
@@ -196,11 +196,11 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     # As policies were seen to write.
     goal, split = performed.goal, cut.random("split").randrange(n)
     restart = cut.random("restarted").randrange(1, n)
-    safe = draw_lines(lines.safe_steps, n, cut.random("safe_steps"))
+    safe = _draw_lines(lines.safe_steps, n, cut.random("safe_steps"))
     made |= {
         "goal": (goal,),
         "goal_reworded": lines.reworded_goal(goal, n, cut.random("goal_reworded")),
-        "goal_generic": (goal, *draw_lines(lines.goal_endings, 2, cut.random("goal_generic"))),
+        "goal_generic": (goal, *_draw_lines(lines.goal_endings, 2, cut.random("goal_generic"))),
         "goal_half": (goal, *true[: n // 2]),
         "copied_history": history,
         # In the order in which a plan would have them.
@@ -225,7 +225,7 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     return AuditPrompt(goal, performed.source, performed.video_id, history, variants, padding)
 
 
-class Wordings(NamedTuple):
+class _Wordings(NamedTuple):
     """What the audit says in place of a procedure's own words."""
 
     fillers: Steps
@@ -258,7 +258,7 @@ class Wordings(NamedTuple):
         """The goal in `count` lines: its verb kept or replaced, in sentences that differ as long as there are any."""
         verb, *rest = goal.rstrip(" .").split() or [goal]
         verbs = (verb.lower(), *self.verbs.get(verb.lower(), ()))
-        templates = draw_lines(self.goal_templates + self.templates, count, random)
+        templates = _draw_lines(self.goal_templates + self.templates, count, random)
         return tuple(template.format(" ".join([random.choice(verbs), *rest])) for template in templates)
 
     def vague(self, step: str, index: int) -> str:
@@ -290,15 +290,15 @@ class Wordings(NamedTuple):
 
 
 @cache
-def wordings() -> Wordings:
+def wordings() -> _Wordings:
     """The tables of the package."""
     tables = tomllib.loads(files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8"))
     verbs = {verb: tuple(others) for verb, others in tables.pop("verbs").items()}
     particles = frozenset(tables.pop("particles"))
-    return Wordings(**{name: tuple(lines) for name, lines in tables.items()}, particles=particles, verbs=verbs)
+    return _Wordings(**{name: tuple(lines) for name, lines in tables.items()}, particles=particles, verbs=verbs)
 
 
-def draw_lines(lines: Steps, count: int, random: Random) -> Steps:
+def _draw_lines(lines: Steps, count: int, random: Random) -> Steps:
     """`count` lines in random order; one comes again only after all others have come."""
     rounds = -(-count // len(lines))
     return tuple(line for _ in range(rounds) for line in random.sample(lines, len(lines)))[:count]

@@ -119,7 +119,7 @@ def weights(pool: FreeAlignment) -> Float64:
     return np.asarray(matched / matched.sum())
 
 
-def contrast(pool: FreeAlignment, others: FreeAlignment) -> tuple[Gains, Gains]:
+def _contrast(pool: FreeAlignment, others: FreeAlignment) -> tuple[Gains, Gains]:
     """The gains by P, whose narrations weigh by B(h), and by Q."""
     count = others.matched.shape[1]
     return gains(pool, weights(pool)), gains(others, np.full(count, 1.0 / max(count, 1)))
@@ -536,7 +536,7 @@ class GroundedMethod(Method):
                 self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets)
                 for W, offsets in (relevant, background)
             )
-            theta = _trusted(_coverage(*contrast(pool, others), len(h)), self._config)
+            theta = _trusted(_coverage(*_contrast(pool, others), len(h)), self._config)
         cosines = (similar[texts.first :] for similar in texts.cosines)  # the goal is compared by itself
         new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in cosines)])
         # Not to 0: true step lists repeat steps. Repeats judged by the segments that they share cost lists 4 to 15
@@ -558,7 +558,7 @@ class GroundedMethod(Method):
         precedence = self._backend.precedence(W, offsets)
         apart = self._backend.grouped_free_alignment(others_W.take(columns, axis=1) * counted, bounds, others_offsets)
         # P minus Q: what any narration of this length says of these steps is no evidence for the activity.
-        relevant, background = contrast(aligned, apart)
+        relevant, background = _contrast(aligned, apart)
         h = texts.rows[0]
         coverage = _coverage(relevant, background, len(h))
         # A step costs a share of what a true step earns here: the history's own mean gain, since its steps are known to
