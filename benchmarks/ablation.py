@@ -19,7 +19,7 @@ from recipe.alignment.reference import FreeAlignment
 from recipe.audit.measure import measure
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
 from recipe.audit.results import RewardAudit
-from recipe.audit.score import NamedScorer, score_prompts
+from recipe.audit.score import NamedScorer
 from recipe.config import GroundedConfig, RewardConfig
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
@@ -120,7 +120,7 @@ def _scored(corpus: Corpus, embeddings: StepEmbeddings, prompts: list[AuditPromp
     config = RewardConfig(verifier="grounded", grounded=GroundedConfig(**settings))
     with _replacing(replaced):
         verifier = Verifier(corpus, config, embeddings=embeddings)
-        return measure("grounded", score_prompts(NamedScorer("grounded", verifier), prompts), {}, None, None)
+        return measure("grounded", NamedScorer("grounded", verifier).score(prompts), {}, None, None)
 
 
 @contextmanager

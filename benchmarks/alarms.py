@@ -43,7 +43,6 @@ from recipe.reward.watchdog import (
     StepStatistics,
     Watchdog,
     read_records,
-    step_statistics,
     word_payments,
 )
 from recipe.text import content_words, copied_share
@@ -274,7 +273,7 @@ def watched(steps: Sequence[Drawn]) -> Watched:
     read = []
     for step, drawn in enumerate(steps, start=1):
         records = [record for _, plans in drawn for record in plans]
-        read.append((step_statistics(step, records), word_payments(records)))
+        read.append((StepStatistics.of(step, records), word_payments(records)))
     return read
 
 

@@ -30,10 +30,9 @@ from scipy.optimize import least_squares
 from recipe.alignment import backends
 from recipe.artifacts import read_json, write_json
 from recipe.audit import coverage
-from recipe.audit.coverage import LAW, law_of, matches
+from recipe.audit.coverage import LAW, CoverageLaw, matches
 from recipe.audit.perturb import TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.score import NamedScorer, controls, score_prompts
-from recipe.audit.shares import prompt_means, win_table
+from recipe.audit.score import NamedScorer, controls, prompt_means, win_table
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
@@ -242,7 +241,7 @@ def _points(
     """The tasks of a source against one corpus."""
     config = RewardConfig(verifier="grounded")
     verifier = Verifier(corpus, config, embeddings=embeddings)
-    scored = score_prompts(NamedScorer(f"{source} {kind} {videos}", verifier), audited.prompts, progress)
+    scored = NamedScorer(f"{source} {kind} {videos}", verifier).score(audited.prompts, progress)
     if scored.unscored:
         raise SystemExit(scored.unscored[0])
     means, relevance = prompt_means(win_table(scored.prompts)), prompt_means(audited.relevance)
@@ -356,7 +355,7 @@ def cells(points: Sequence[Point]) -> list[dict[str, Any]]:
 
 def test(row: dict[str, Any], points: Sequence[Point], source: str) -> list[dict[str, Any]]:
     """Predicted against measured gain of a source that the law was not fitted on."""
-    law = law_of({**row, "record": {}})
+    law = CoverageLaw.of({**row, "record": {}})
     rows = []
     for cell, members in _cells([one for one in points if one["source"] == source]):
         gain = predicted((law.zero, law.base, law.rise, law.scale), members)
@@ -396,7 +395,7 @@ def _audited(procedures: Sequence[Procedure], limit: int, embeddings: StepEmbedd
     prompts = build_prompts(select(procedures, 0, limit), embeddings.stacked, 0)
     relevance = controls(prompts, embeddings.stacked)[1]
     tasks = [TaskPrompt(p.goal, p.history, p.video_id) for p in prompts]
-    return Audited(prompts, tasks, win_table(score_prompts(relevance, prompts).prompts))
+    return Audited(prompts, tasks, win_table(relevance.score(prompts).prompts))
 
 
 def _covering(procedures: Sequence[Procedure], audited: Audited, videos: int) -> list[Procedure]:

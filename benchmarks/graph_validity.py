@@ -22,7 +22,7 @@ import numpy as np
 from common import add_json, table, write_result
 
 from recipe.artifacts import read_json, to_json
-from recipe.audit.wordings import paraphrase
+from recipe.audit.perturb import wordings as audit_wordings
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.captaincook4d import read_captaincook4d
@@ -123,7 +123,7 @@ def reworded(text: str, kind: str, rng: random.Random) -> str:
     'add salt'
     """
     if kind == "spoken":
-        return paraphrase(text, rng)
+        return audit_wordings().paraphrase(text, rng)
     said = " ".join(re.sub(r"[.,;:!?]+(?=\s|$)", " ", text.lower()).split())
     kinds = list(_RULES)
     for name in kinds[: kinds.index(kind) + 1] if kind in kinds else ():

@@ -27,8 +27,7 @@ import numpy as np
 
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF
 from recipe.audit.perturb import AuditPrompt, Embed, build_prompts, select
-from recipe.audit.score import NamedScorer, ScoredPrompt, controls, score_prompts
-from recipe.audit.shares import Array, prompt_means, win_table
+from recipe.audit.score import Array, NamedScorer, ScoredPrompt, controls, prompt_means, win_table
 from recipe.config import RewardConfig, load_config
 from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
@@ -105,15 +104,15 @@ def lodo(
         if candidate.name in scored:
             raise InputError(f"{candidate.name!r} is given twice; give each candidate a name of its own.")
         if isinstance(candidate, NamedScorer):
-            scored[candidate.name] = score_prompts(candidate, prompts, progress).prompts
+            scored[candidate.name] = candidate.score(prompts, progress).prompts
             continue
         scored[candidate.name] = []
         for source in dict.fromkeys(prompt.source for prompt in prompts):
             own = [prompt for prompt in prompts if prompt.source == source]
             scorer = NamedScorer(f"{candidate.name} without {source}", candidate.scorer_for(source))
-            scored[candidate.name] += score_prompts(scorer, own, progress).prompts
+            scored[candidate.name] += scorer.score(own, progress).prompts
     _, relevance = controls(prompts, embed)
-    return leave_one_out(scored, relevance.name, score_prompts(relevance, prompts, progress).prompts)
+    return leave_one_out(scored, relevance.name, relevance.score(prompts, progress).prompts)
 
 
 def leave_one_out(

@@ -32,8 +32,7 @@ from numpy.typing import NDArray
 from recipe.alignment import backends
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.perturb import ALTERNATIVE, TRUE, AuditPrompt, build_prompts, select
-from recipe.audit.score import wins
-from recipe.audit.shares import prompt_means
+from recipe.audit.score import prompt_means, wins
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
-from recipe.audit.score import LengthScorer, NamedScorer, score_prompts
-from recipe.audit.shares import prompt_means, win_table
+from recipe.audit.score import LengthScorer, NamedScorer, prompt_means, win_table
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, InputError
 from recipe.reward.scorer import Outcome, PromptGroup, plain_reward
@@ -120,7 +119,7 @@ def test_the_average_weighs_sources_alike_and_draws_goals_within_them(
     for source in SOURCES:
         own = [one for one in uneven if one.source == source]
         own.sort(key=lambda one: one.video_id)
-        old, new = (prompt_means(win_table(score_prompts(one, own).prompts)) for one in candidates)
+        old, new = (prompt_means(win_table(one.score(own).prompts)) for one in candidates)
         gains.append(new - old)
         sources += [source] * len(own)
         goals += [same_goal(one.goal) for one in own]
@@ -148,8 +147,8 @@ def test_only_prompts_that_everyone_scored_are_compared(study: ModuleType, promp
         study.lodo(
             [skilled("old", 0, 0, 0), NamedScorer("new", Skill(dict.fromkeys(SOURCES, 0.5), "shop"))], prompts, EMBED
         )
-    scored = {one.name: score_prompts(one, prompts).prompts for one in (skilled("a", 1, 1, 1), skilled("b", 0, 0, 0))}
-    control = score_prompts(NamedScorer("length", LengthScorer()), prompts).prompts
+    scored = {one.name: one.score(prompts).prompts for one in (skilled("a", 1, 1, 1), skilled("b", 0, 0, 0))}
+    control = NamedScorer("length", LengthScorer()).score(prompts).prompts
     scored["b"] = scored["b"][3:]
     found = study.leave_one_out(scored, "length", control)
     assert found.prompts == len(prompts) - 3

@@ -14,7 +14,6 @@ from tests.models.asking import pieces_of, texts_of  # noqa: E402
 from recipe.config import FrameConfig, SamplingConfig  # noqa: E402
 from recipe.errors import InputError  # noqa: E402
 from recipe.models.checkpoints import load_checkpoint  # noqa: E402
-from recipe.models.decoding import DecodingStep  # noqa: E402
 from recipe.models.local import LocalEngine  # noqa: E402
 from recipe.models.protocol import Chat  # noqa: E402
 from recipe.models.vision import VideoProcessor  # noqa: E402
@@ -100,7 +99,7 @@ def test_characters_come_whole(engine: LocalEngine, tiny_video_model: Path, monk
     tokenizer = load_checkpoint(str(tiny_video_model)).tokenizer
     tokens = [*tokenizer("a€é😀\ufffdb\ufffd", add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     assert len(tokens) > 10
-    written = [DecodingStep([0], [token], [place == len(tokens)]) for place, token in enumerate(tokens, start=1)]
+    written = [([0], [token], [place == len(tokens)]) for place, token in enumerate(tokens, start=1)]
     monkeypatch.setattr("recipe.models.local.steps", lambda *_, **__: iter(written))
     assert list(pieces_of(engine, chats()[1], sampling())) == ["a", "€", "é", "😀", "\ufffdb", "\ufffd"]
 

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -224,6 +225,10 @@ def test_no_call_exceeds_the_budget() -> None:
     assert texts_of(model, chats("b"), 1, SAMPLING) == [["b 0"]]
     with pytest.raises(BudgetSpent, match=r"1 more answer would exceed .* 4 of 4 calls"):
         list(pieces_of(model, chats("c")[0], SAMPLING))
+    streamed = bounded(echo, None, max_calls=1)
+    with pytest.raises(BudgetSpent, match=r"2 more answers would exceed .* 0 of 1 calls"):
+        list(streamed.stream_all([ModelRequest(chat, SAMPLING) for chat in chats("d", "e")]))
+    assert echo.asked == [*"aaab"]
     assert model.budget.to_json() == {"calls": 4, "tokens": None, "calls_spent": 4, "tokens_spent": 20}
 
 
@@ -261,6 +266,22 @@ def test_tokens_are_bounded_up_to_a_group(tmp_path: Path) -> None:
     names = [f"q{n}" for n in range(100)]
     with pytest.raises(BudgetSpent, match="160 of 6 tokens"):
         bounded(Echo(), tmp_path, max_tokens_total=6).outcomes(chats(*names), 1, SAMPLING)
+
+
+def test_a_flush_waits_for_the_one_under_way(tmp_path: Path) -> None:
+    store = keeping(Echo(), tmp_path).store
+    assert store is not None
+    reached, held = threading.Event(), threading.Event()
+    with patch("os.fsync", lambda _: (reached.set(), held.wait(60))):
+        store.keep("00", {})  # the first entry is brought to the disk at once, by a thread
+        assert reached.wait(60)
+        waiting = threading.Thread(target=store.flush)
+        waiting.start()
+        waiting.join(0.2)
+        still = waiting.is_alive()
+        held.set()
+        waiting.join(60)
+    assert (still, waiting.is_alive()) == (True, False)
 
 
 @given(st.integers(0, 20), st.integers(0, 12), st.booleans())

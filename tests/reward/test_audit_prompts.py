@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from recipe.artifacts import to_json
 from recipe.audit.measure import Extent, audit_rewards, audited_prompts
-from recipe.audit.perturb import AuditProcedure, AuditPrompt, build_prompts, cut_at, select
+from recipe.audit.perturb import AuditProcedure, AuditPrompt, build_prompts, cut_at, merged, select, wordings
 from recipe.audit.score import NamedScorer
-from recipe.audit.wordings import in_phases, merged, vague, wordings
 from recipe.corpus.encoders import HashEncoder
 from recipe.reward.scorer import PromptGroup, plain_reward
 from recipe.types import Narration, Procedure, Reward, Segment, Step
@@ -264,14 +263,14 @@ def test_the_words_of_the_classes_do_not_overlap() -> None:
     ],
 )
 def test_a_vague_step_keeps_its_verb_only(step: str, expected: str) -> None:
-    assert vague(step, 0) == expected
-    assert vague(expected, 6) == expected
+    assert wordings().vague(step, 0) == expected
+    assert wordings().vague(expected, 6) == expected
 
 
 def test_merged_and_split_steps_read_as_sentences() -> None:
     assert merged(("Boil it.", "Warm the pot.", "USB in", "Wait"), 3) == ("Boil it and warm the pot and USB in", "Wait")
     assert merged(("Wait.",), 4) == ("Wait.",)
-    assert in_phases("Pour it.")[0] == "start to pour it"
+    assert wordings().in_phases("Pour it.")[0] == "start to pour it"
 
 
 def test_a_mean_is_that_over_the_classes_however_many_prompts_have_them(corpus: Any) -> None:

@@ -11,7 +11,7 @@ from prompt_scorer import PromptScorer, r0_of
 
 from recipe.audit.measure import Extent, audit_rewards, length_correlation, measure
 from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, build_prompts, select
-from recipe.audit.score import PADDED, LengthScorer, NamedScorer, controls, score_prompts
+from recipe.audit.score import PADDED, LengthScorer, NamedScorer, controls
 from recipe.errors import ComputeError, InputError
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.types import Procedure, Reward, Step
@@ -84,7 +84,7 @@ def prompts(corpus: Any) -> list[AuditPrompt]:
 
 
 def measured(scorer: Any, prompts: list[AuditPrompt]) -> Any:
-    return measure("it", score_prompts(NamedScorer("it", scorer), prompts), {}, None, None)
+    return measure("it", NamedScorer("it", scorer).score(prompts), {}, None, None)
 
 
 def test_length_tells_apart_by_length_alone(prompts: list[AuditPrompt]) -> None:
@@ -122,7 +122,7 @@ def test_relevance_is_a_control_that_reads_no_corpus(prompts: list[AuditPrompt],
 
 
 def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None:
-    scored = score_prompts(NamedScorer("it", Failing()), prompts)
+    scored = NamedScorer("it", Failing()).score(prompts)
     assert len(scored.prompts) == len(prompts) - 4
     assert len(scored.unscored) == 4
     assert {one.split(": ")[1] for one in scored.unscored} == {
@@ -137,11 +137,11 @@ def test_what_cannot_be_computed_is_unscored(prompts: list[AuditPrompt]) -> None
 
 
 def test_correlation_with_length_is_of_all_but_the_alternative(prompts: list[AuditPrompt]) -> None:
-    scored = score_prompts(NamedScorer("short", ByLength(lambda steps: -2.0 * steps)), prompts).prompts
+    scored = NamedScorer("short", ByLength(lambda steps: -2.0 * steps)).score(prompts).prompts
     assert length_correlation(scored) == pytest.approx(-1.0)
     bent = [one._replace(rewards=one.rewards | {ALTERNATIVE: reward(1e6)}) for one in scored]
     assert length_correlation(bent) == pytest.approx(-1.0)
-    assert length_correlation(score_prompts(NamedScorer("flat", ByLength(lambda _: 1.0)), prompts).prompts) is None
+    assert length_correlation(NamedScorer("flat", ByLength(lambda _: 1.0)).score(prompts).prompts) is None
 
 
 def test_a_corpus_of_the_procedures_covers_them_and_one_of_single_steps_does_not(corpus: Any) -> None:

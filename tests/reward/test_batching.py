@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from recipe.audit.measure import measure_attack
 from recipe.audit.perturb import AuditPrompt, build_prompts, select
-from recipe.audit.score import NamedScorer, score_prompts
+from recipe.audit.score import NamedScorer
 from recipe.cli import app
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
@@ -105,7 +105,7 @@ def batch_of_the_service(verifier: Verifier) -> object:
 
 
 def audited(verifier: Verifier) -> object:
-    return score_prompts(NamedScorer("it", verifier), audit_prompts())
+    return NamedScorer("it", verifier).score(audit_prompts())
 
 
 def best_of_many_plans(verifier: Verifier) -> object:

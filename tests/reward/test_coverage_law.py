@@ -14,10 +14,8 @@ from tests.conftest import Recipe, built_corpus
 
 from recipe.audit.coverage import (
     CoverageLaw,
-    advice,
     known_laws,
     matches,
-    missing_videos,
     ranked_mean,
     read_tasks,
     task_coverage,
@@ -146,10 +144,10 @@ def test_the_law_rises_and_inverts(first: float, second: float) -> None:
 def test_missing_videos_follow_from_the_law() -> None:
     # MEAN .8 needs gain .1, half of the rise: match .5 log 2, of which (exp(.5 log 2 / .3) - 1) / 2 videos are told.
     needed = (math.exp(0.5 * math.log(2) / 0.3) - 1) / 2
-    assert missing_videos(LAW, 0.0, 0.8) == math.ceil(needed)
-    assert missing_videos(LAW, LAW.one_video * math.log(3), 0.8) == math.ceil(needed - 1)
-    assert missing_videos(LAW, 3.0, 0.8) == 0
-    assert missing_videos(LAW, 3.0, 0.95) is None
+    assert LAW.missing(0.0, 0.8) == math.ceil(needed)
+    assert LAW.missing(LAW.one_video * math.log(3), 0.8) == math.ceil(needed - 1)
+    assert LAW.missing(3.0, 0.8) == 0
+    assert LAW.missing(3.0, 0.95) is None
 
 
 @settings(max_examples=200, deadline=None)
@@ -165,7 +163,7 @@ def test_a_task_gets_one_advice(
 ) -> None:
     prompts = [TaskPrompt("tea", ("a",) * history)]
     [task] = task_coverage(prompts, [match], [state], [None], replace(LAW, between=between), target)
-    said = advice(task, target)
+    said = task.advice(target)
     given_advice = [verb for verb in ("leave out", "look at", "add", "train") if said.startswith(verb)]
     assert len(given_advice) == (state != "known" or history)
     assert ("leave out" in said) == (said == "leave out")  # never beside what else to do
@@ -192,11 +190,11 @@ def test_tasks_are_sorted_and_advised() -> None:
     bread, tea, tyre = found
     assert (tea.prompts, tea.match, tea.coverage, tyre.coverage) == (2, 0.5, 0.3, None)
     assert [one.state for one in found] == ["unknown", "known", "known"]
-    assert (advice(bread, 0.8), bread.missing) == ("leave out", None)
-    assert (advice(tyre, 0.8), tyre.missing) == ("train", 0)
+    assert (bread.advice(0.8), bread.missing) == ("leave out", None)
+    assert (tyre.advice(0.8), tyre.missing) == ("train", 0)
     assert tea.mean == pytest.approx(0.7 + 0.2 * (1 - math.exp(-1)))
     unknown = task_coverage(chosen, [0.4, 0.6, 0.0, 2.0], ["known"] * 4, [None] * 4, None, 0.8)[0]
-    assert (unknown.gain, unknown.mean, unknown.missing, unknown.covered, advice(unknown, 0.8)) == (*[None] * 4, "")
+    assert (unknown.gain, unknown.mean, unknown.missing, unknown.covered, unknown.advice(0.8)) == (*[None] * 4, "")
 
 
 def test_the_law_of_the_package_is_one_of_a_monotone_curve() -> None:

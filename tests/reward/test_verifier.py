@@ -1,20 +1,17 @@
 """The verifier against the equations spelt out for one completion at a time."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from tests.conftest import built_corpus
 
 from recipe.alignment import backends
 from recipe.alignment.reference import monotone_coverage, needleman_wunsch
 from recipe.config import RewardConfig
 from recipe.corpus.encoders import HashEncoder
 from recipe.errors import ComputeError, InputError
-from recipe.explain.explain import explain
 from recipe.reward.paper import paper_reward
 from recipe.reward.verifier import Verifier
 from recipe.types import Hit
@@ -163,17 +160,3 @@ def test_more_steps_than_are_kept_are_embedded_all_the_same(corpus: Any) -> None
     corpus.encoder = SimpleNamespace(encode=lambda texts: np.array([[len(text)] for text in texts], np.float32))
     texts = ["a", *(f"step {n}" for n in range(33_000))]
     assert Verifier(corpus).embed(texts)[:, 0].tolist() == list(map(len, texts))
-
-
-def test_the_verifier_runs_on_a_corpus_on_disk(corpus: Any, tmp_path: Path) -> None:
-    stored = built_corpus(tmp_path / "corpus", corpus.narrations, "hash:128")
-    on_disk = Verifier(stored, RewardConfig(pool_size=3))
-    in_memory = Verifier(corpus, RewardConfig(pool_size=3))
-    for found, exact in zip(
-        on_disk.score(history=HISTORY, continuations=PLANS, goal="make tea"),
-        in_memory.score(history=HISTORY, continuations=PLANS, goal="make tea"),
-        strict=True,
-    ):
-        assert found.total == pytest.approx(exact.total, abs=2e-3)  # vectors are stored as float16
-        assert found.best_narration == exact.best_narration
-    assert explain(on_disk, history=HISTORY, continuation=PLANS[0], goal="make tea").narration == corpus.narration(0)

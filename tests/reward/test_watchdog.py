@@ -1,6 +1,7 @@
 """The watchdog: statistics of a step, silence on runs that go nowhere, a sentence for each way of gaming a reward."""
 
 import json
+import math
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,7 @@ from recipe.reward.watchdog import (
     StepStatistics,
     Watchdog,
     read_records,
-    replay,
     standard_error,
-    step_statistics,
     word_payments,
 )
 
@@ -72,7 +71,7 @@ WORDS = [f"{verb} the {thing}" for verb in ("lift", "oil", "sand", "paint") for 
     ],
 )
 def test_lines_are_the_same_by_their_content_words(first: str, second: str, same: bool) -> None:
-    assert (step_statistics(1, [rollout("a", (), (first, second), None)]).repeated == 0.5) is same
+    assert (StepStatistics.of(1, [rollout("a", (), (first, second), None)]).repeated == 0.5) is same
 
 
 def test_a_reading_by_hand() -> None:
@@ -83,7 +82,7 @@ def test_a_reading_by_hand() -> None:
         rollout("b", (), (), 0.5),
         rollout("c", (), ("wait",), None),
     ]
-    reading = step_statistics(7, rollouts)
+    reading = StepStatistics.of(7, rollouts)
     assert reading == StepStatistics(
         step=7,
         length=8 / 5,
@@ -102,7 +101,7 @@ def test_a_reading_by_hand() -> None:
 
 
 def test_what_a_step_does_not_say_is_none() -> None:
-    reading = step_statistics(1, [rollout("a", (), (), None), rollout("a", (), (), None)])
+    reading = StepStatistics.of(1, [rollout("a", (), (), None), rollout("a", (), (), None)])
     assert (reading.copied, reading.repeated, reading.reward, reading.gated) == (None, None, None, None)
     assert (reading.still, reading.length_pay, reading.length, reading.clipped) == (None, None, 0.0, 0.0)
     watchdog = Watchdog([reading])
@@ -115,7 +114,7 @@ def test_what_a_step_does_not_say_is_none() -> None:
 def test_the_order_of_rollouts_does_not_matter(plans: list[list[str]], rng: Any) -> None:
     rollouts = [rollout("a", (WORDS[0],), tuple(plan), 0.1 * n) for n, plan in enumerate(plans)]
     mixed = rng.sample(rollouts, len(rollouts))
-    for first, second in zip(step_statistics(1, rollouts), step_statistics(1, mixed), strict=True):
+    for first, second in zip(StepStatistics.of(1, rollouts), StepStatistics.of(1, mixed), strict=True):
         assert first == (None if second is None else pytest.approx(second, abs=1e-12))
 
 
@@ -290,7 +289,9 @@ def rows(step: int, **changes: Any) -> list[dict[str, Any]]:
         "completion": "1. pour\n2. drink",
         "reward": {"total": 0.5, "gated": False},
     }
-    return [row | changes, row | {"reward": None}, row | {"reward": 1, "step": step}]
+    # Trainers write NaN for a reward that they do not have.
+    missing = [row | {"reward": reward} for reward in (None, math.nan, {"total": math.inf})]
+    return [row | changes, *missing, row | {"reward": 1, "step": step}]
 
 
 def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> None:
@@ -302,9 +303,9 @@ def test_records_of_a_run_and_of_any_trainer_are_read_alike(tmp_path: Path) -> N
     assert own == any_trainer
     assert [step for step, _ in own] == [1, 2, 10]
     [[_, first], *_] = own
-    assert [one.reward and one.reward.total for one in first] == [0.5, None, 1.0]
+    assert [one.reward and one.reward.total for one in first] == [0.5, None, None, None, 1.0]
     assert first[0].completion.steps == ("pour", "drink")
-    assert len(replay(own).steps) == 3
+    assert len(Watchdog.after(own).steps) == 3
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from recipe.artifacts import file_sha256, read_jsonl
 from recipe.config import BaseModelConfig
@@ -109,12 +109,3 @@ def test_chat_is_that_of_qwen(tokenizer: PreTrainedTokenizerFast) -> None:
         "<|im_start|>user\nGoal: make tea\nDone:\n1. boil the water<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
-
-
-def test_saved_and_loaded_is_the_same(tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> None:
-    tokenizer.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    messages = planner_messages("make tea", TEXTS)
-    assert loaded.apply_chat_template(messages) == tokenizer.apply_chat_template(messages)
-    assert (loaded.eos_token_id, loaded.pad_token_id) == (tokenizer.eos_token_id, tokenizer.pad_token_id)
-    assert loaded.padding_side == "left"

@@ -252,10 +252,16 @@ def test_validation_by_the_training_examples_is_refused(config: BestOfNConfig) -
         train_best_of_n(config.model_copy(update={"validation": settings}), WordScorer())
 
 
+def interrupted(*_: Any) -> list[float | None]:
+    raise KeyboardInterrupt
+
+
 def test_validation_keeps_the_best_round(config: BestOfNConfig, held_out: Path) -> None:
     values = iter([0.5] * 6 + [0.9] * 6 + [0.1] * 6)
     settings = ValidationSettings(examples=held_out, every=1, samples=2, measure="validity")
     config = config.model_copy(update={"rounds": 2, "validation": settings})
+    with pytest.raises(KeyboardInterrupt):  # before the base is validated
+        train_best_of_n(config, WordScorer(), measure=interrupted)
     model = train_best_of_n(config, WordScorer(), measure=lambda of, plans: [next(values) for _ in plans])
     rows = [row for _, row in read_jsonl(config.output / "validation.jsonl")]
     assert [row["step"] for row in rows] == [0, 1, 2]

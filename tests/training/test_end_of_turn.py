@@ -21,7 +21,7 @@ from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.training.sft import sft_trainer
-from recipe.training.video.data import VideoPrompts
+from recipe.training.video import VideoPrompts
 from recipe.types import Example
 
 PAD, END = "<|endoftext|>", "<|im_end|>"

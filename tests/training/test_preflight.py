@@ -84,7 +84,7 @@ def test_settings_that_fit_several_stages_or_none(recipe: Recipe, tmp_path: Path
     assert "did you mean 'group_size'" in recipe("train", "check", path).err
 
 
-@pytest.mark.parametrize("stage", ["base", "sft", "best-of-n"])
+@pytest.mark.parametrize("stage", ["base", "sft", "best-of-n", "grpo"])
 def test_two_steps_are_taken_and_nothing_is_left(
     stage: str,
     world_run: dict[str, Any],
@@ -100,8 +100,12 @@ def test_two_steps_are_taken_and_nothing_is_left(
         "base": lambda: base_config.model_copy(update={"output": tmp_path / "run"}),
         "sft": lambda: SFTConfig(**given, epochs=5, batch_size=2),
         "best-of-n": lambda: BestOfNConfig(**given, **reward, n=2, rounds=3, batch_size=2, completions_at_once=4),
+        # The positive control needs neither a corpus nor a service.
+        "grpo": lambda: GRPOConfig(**given, control="reference", max_completion_tokens=8, steps=3, prompts_per_step=1),
     }[stage]()
-    measured = check(stage, config, "--measure")["measurement"]
+    found = check(stage, config, "--measure")
+    assert stage != "grpo" or ("continuation" in found["reward"]["sentence"] and "corpus" not in found)
+    measured = found["measurement"]
     assert measured["step_seconds"] > 0
     assert measured["memory"] > 1e6
     steps = {"base": base_config.steps, "sft": 5 * math.ceil(len(read_training_examples(config.examples)) / 2)}

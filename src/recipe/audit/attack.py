@@ -60,7 +60,7 @@ def greedy_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], advance: Advanc
 
     `advance` counts the prompts that are finished.
     """
-    vocabularies = [mixed_vocabulary(prompt) for prompt in prompts]
+    vocabularies = [_mixed_vocabulary(prompt) for prompt in prompts]
     plans: list[Steps] = [()] * len(prompts)
     # The best beginning of each plan.
     best: list[Steps] = [()] * len(prompts)
@@ -120,7 +120,7 @@ def best_plans(scorer: Scorer, prompts: Sequence[AuditPrompt], seed: int, advanc
         if len(totals) == len(own):
             true, *others = totals
             best = plans[others.index(max(others))]
-            kinds = mixed_vocabulary(prompt)
+            kinds = _mixed_vocabulary(prompt)
             attacks.append(AttackPlan(prompt, best, tuple(kinds[step] for step in best), max(others), true))
     return attacks
 
@@ -131,7 +131,7 @@ def composed_plans(prompt: AuditPrompt, seed: int) -> list[Steps]:
     A step is drawn by its kind first, so that a kind does not weigh more for having more steps.
     """
     by_kind: dict[Kind, list[str]] = {}
-    for step, kind in mixed_vocabulary(prompt).items():
+    for step, kind in _mixed_vocabulary(prompt).items():
         by_kind.setdefault(kind, []).append(step)
     kinds = list(by_kind)
     random = Random("/".join((str(seed), prompt.source, prompt.video_id, "best of")))
@@ -139,7 +139,7 @@ def composed_plans(prompt: AuditPrompt, seed: int) -> list[Steps]:
     return [tuple(random.choice(by_kind[random.choice(kinds)]) for _ in range(length)) for length in lengths]
 
 
-def mixed_vocabulary(prompt: AuditPrompt) -> dict[str, Kind]:
+def _mixed_vocabulary(prompt: AuditPrompt) -> dict[str, Kind]:
     """Steps with their kinds; a text that occurs in several is of the first."""
     paraphrased = prompt.variants.get("paraphrased_history", ())[: len(prompt.history)]
     sources: tuple[tuple[Kind, Steps], ...] = (

@@ -10,12 +10,10 @@ because each further narration of a task adds less, as it does to the quality of
 tasks that the corpus knows (`recipe.reward.coverage`) alone: it was fitted on such tasks.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment import backends
-from recipe.artifacts import to_json
+from recipe.artifacts import read_json, to_json
 from recipe.audit.perturb import FEWEST_STEPS, MOST_STEPS, AuditProcedure, cut_at
-from recipe.audit.score import RANDOM_NARRATIONS
-from recipe.audit.shares import in_percent
+from recipe.audit.score import RANDOM_NARRATIONS, in_percent
 from recipe.data.procedures import procedure_rows
 from recipe.data.video_ids import VideoIds
 from recipe.errors import ComputeError, InputError
 from recipe.progress import SILENT, Progress
-from recipe.report.elements import Cell, Table, headings
-from recipe.report.elements import row as table_row
+from recipe.report.elements import Cell, Table, headings, row
 from recipe.reward.baselines import centred
 from recipe.reward.coverage import FEWEST_NARRATIONS, RANKS, CorpusCoverage, CoverageState, Embed, TaskPrompt
 from recipe.reward.embeddings import NarrationIndex
@@ -59,15 +55,15 @@ def read_tasks(path: Path, seed: int = 0) -> list[TaskPrompt]:
     A prompt may have a goal alone. Raises InputError as `procedure_rows`, and for a file without a row.
     """
     prompts = []
-    for _, row in procedure_rows(path):
-        history = row.history or ()
-        if row.steps is not None:
-            procedure = AuditProcedure.of(row.procedure())
+    for _, line in procedure_rows(path):
+        history = line.history or ()
+        if line.steps is not None:
+            procedure = AuditProcedure.of(line.procedure())
             history = procedure.steps[: (len(procedure.steps) + 1) // 2]
             # Others have no cut in the audit: half of their steps are done.
             if FEWEST_STEPS <= len(procedure.steps) <= MOST_STEPS:
                 history = cut_at(procedure, seed).history
-        prompts.append(TaskPrompt(row.goal, history, row.video_id))
+        prompts.append(TaskPrompt(line.goal, history, line.video_id))
     if not prompts:
         raise InputError.at(path, "the file holds no task", "give one object with goal and history a line")
     return prompts
@@ -107,6 +103,11 @@ class CoverageLaw:
     record: Mapping[str, Any]
     """The measured points, and the test on sources that it was not fitted on."""
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> "CoverageLaw":
+        """A law from its JSON."""
+        return cls(**{**values, **{name: tuple(values[name]) for name in ("grid", "low", "high")}})
+
     def gain(self, match: float) -> float:
         """Expected MEAN minus that of R0.
 
@@ -137,18 +138,20 @@ class CoverageLaw:
             return self.zero
         return None if share >= 1 else self.zero - self.scale * math.log1p(-share)
 
+    def missing(self, match: float, target: float) -> int | None:
+        """Covering videos that are expected to raise MEAN from that at this match to `target`; None where no number
+        does.
+        """
+        needed = self.match_for(target - self.relevance)
+        # 1e-9, so that rounding does not ask for one video more.
+        return None if needed is None else max(math.ceil(self.videos(needed) - self.videos(match) - 1e-9), 0)
+
 
 @cache
 def known_laws() -> dict[str, CoverageLaw]:
     """The laws of the package by their verifier."""
-    rows = json.loads(files(__package__).joinpath(LAW).read_text(encoding="utf-8"))["laws"]
-    return {row["verifier"]: law_of(row) for row in rows}
-
-
-def law_of(row: Mapping[str, Any]) -> CoverageLaw:
-    """A law from its JSON."""
-    ends = {name: tuple(row[name]) for name in ("grid", "low", "high")}
-    return CoverageLaw(**{**row, **ends})
+    laws = (CoverageLaw.of(values) for values in read_json(Path(__file__).with_name(LAW))["laws"])
+    return {law.verifier: law for law in laws}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,21 @@ class TaskCoverage:
         if self.state == "unknown":
             return False
         return None if self.gain is None or self.gain.sign is None else self.gain.sign == 1
+
+    def advice(self, target: float) -> str:
+        """What to do about the task, one thing, in words; empty where neither the corpus nor a law says.
+
+        Of a task that the corpus does not know, or knows in part, it says neither to train nor what to expect.
+        """
+        if self.state != "known":
+            return {"unknown": "leave out", "partly": "look at the evidence"}[self.state]
+        if self.gain is None:
+            return ""
+        if self.covered or self.missing == 0:
+            return "train"
+        if self.missing is None:
+            return "leave out"
+        return f"add {self.missing} more video{'s' * (self.missing != 1)} to reach {100 * target:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +228,48 @@ class CoverageReport:
             f"(relevance: {100 * self.law.relevance:.0f}%); {reached} of them reach the target of "
             f"{100 * self.target:.0f}%."
         )
+
+    def table(self, limit: int | None = None, brief: bool = False) -> Table:
+        """The tasks as a table, the least covered first, `limit` of them at most; `brief` is for a terminal."""
+        notes = [
+            "known: whether the corpus knows the task, for any reward.",
+            "true plan preferred: percent of comparisons with corrupted plans in which the reward is expected to "
+            "prefer the true one, as recipe reward audit measures it; 50 is chance. gain: the same less that of "
+            "relevance, a control that reads no corpus, in points, with the 95% interval for a data set that the law "
+            "has not seen.",
+            "videos: so many step lists of the task give this match. match: how well the narrations match what is "
+            "done. coverage: the mean that the reward reports, which a number in min_coverage of training reads.",
+        ]
+        further = headings("videos", "match", "coverage", "prompts")
+        return Table(
+            f"Coverage of {len(self.tasks)} tasks",
+            "task",
+            (*headings("known", "advice", "true plan preferred", "gain"), *(() if brief else further)),
+            rows=tuple(
+                row(
+                    task.task,
+                    _KNOWN[task.state],
+                    task.advice(self.target),
+                    Cell(None if task.mean is None else 100 * task.mean, 0),
+                    Cell(None if task.gain is None else in_percent(task.gain), 0, signed=True),
+                    *(() if brief else (Cell(task.videos, 1), Cell(task.match, 2), Cell(task.coverage, 2))),
+                    *(() if brief else (task.prompts,)),
+                )
+                for task in self.tasks[:limit]
+            ),
+            notes=tuple(notes[:2] if brief else notes),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain values, shares in 0..1; without the law, which is that of the package."""
+        return {
+            "settings": to_json(self.settings),
+            "answer": self.answer,
+            "cautions": to_json(self.cautions),
+            "relevance": None if self.law is None else self.law.relevance,
+            "leave_out": [task.task for task in self.tasks if task.advice(self.target) == "leave out"],
+            "tasks": [to_json(task) | {"advice": task.advice(self.target)} for task in self.tasks],
+        }
 
 
 def task_coverage(
@@ -244,17 +304,10 @@ def task_coverage(
                 videos=None if predicting is None else predicting.videos(match),
                 gain=gain,
                 mean=None if predicting is None or gain is None else min(predicting.relevance + gain.mean, 1.0),
-                missing=None if predicting is None else missing_videos(predicting, match, target),
+                missing=None if predicting is None else predicting.missing(match, target),
             )
         )
     return sorted(tasks, key=lambda task: (task.match, task.task))
-
-
-def missing_videos(law: CoverageLaw, match: float, target: float) -> int | None:
-    """Covering videos that are expected to raise MEAN to `target`; None where no number does."""
-    needed = law.match_for(target - law.relevance)
-    # 1e-9, so that rounding does not ask for one video more.
-    return None if needed is None else max(math.ceil(law.videos(needed) - law.videos(match) - 1e-9), 0)
 
 
 def measure_tasks(
@@ -262,7 +315,7 @@ def measure_tasks(
     encoder: str,
     prompts: Sequence[TaskPrompt],
     target: float,
-    record: Mapping[str, Any] | None = None,
+    record: Mapping[str, Any],
     progress: Progress = SILENT,
 ) -> CoverageReport:
     """The coverage of each task by the verifier's corpus, with what its law predicts where there is one.
@@ -305,77 +358,18 @@ def measure_tasks(
         tasks=tuple(task_coverage(prompts, values, [own.state for own in covered], reported, law, target)),
         target=target,
         law=law,
-        settings=dict(record or {}) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
+        settings=dict(record) | {"verifier": verifier.config.verifier, "encoder": encoder, "target": target},
         cautions=tuple(cautions),
     )
-
-
-def coverage_table(report: CoverageReport, limit: int | None = None, brief: bool = False) -> Table:
-    """The tasks as a table, the least covered first, `limit` of them at most; `brief` is for a terminal."""
-    notes = [
-        "known: whether the corpus knows the task, for any reward.",
-        "true plan preferred: percent of comparisons with corrupted plans in which the reward is expected to prefer "
-        "the true one, as recipe reward audit measures it; 50 is chance. gain: the same less that of relevance, a "
-        "control that reads no corpus, in points, with the 95% interval for a data set that the law has not seen.",
-        "videos: so many step lists of the task give this match. match: how well the narrations match what is done. "
-        "coverage: the mean that the reward reports, which a number in min_coverage of training reads.",
-    ]
-    further = headings("videos", "match", "coverage", "prompts")
-    return Table(
-        f"Coverage of {len(report.tasks)} tasks",
-        "task",
-        (*headings("known", "advice", "true plan preferred", "gain"), *(() if brief else further)),
-        rows=tuple(
-            table_row(
-                task.task,
-                _KNOWN[task.state],
-                advice(task, report.target),
-                Cell(None if task.mean is None else 100 * task.mean, 0),
-                Cell(None if task.gain is None else in_percent(task.gain), 0, signed=True),
-                *(() if brief else (Cell(task.videos, 1), Cell(task.match, 2), Cell(task.coverage, 2), task.prompts)),
-            )
-            for task in report.tasks[:limit]
-        ),
-        notes=tuple(notes[:2] if brief else notes),
-    )
-
-
-def advice(task: TaskCoverage, target: float) -> str:
-    """What to do about a task, one thing, in words; empty where neither the corpus nor a law says.
-
-    Of a task that the corpus does not know, or knows in part, it says neither to train nor what to expect.
-    """
-    if task.state != "known":
-        return {"unknown": "leave out", "partly": "look at the evidence"}[task.state]
-    if task.gain is None:
-        return ""
-    if task.covered or task.missing == 0:
-        return "train"
-    if task.missing is None:
-        return "leave out"
-    return f"add {task.missing} more video{'s' * (task.missing != 1)} to reach {100 * target:.0f}"
-
-
-def report_json(report: CoverageReport) -> dict[str, Any]:
-    """The report as plain values, shares in 0..1; without the law, which is that of the package."""
-    return {
-        "settings": to_json(report.settings),
-        "answer": report.answer,
-        "cautions": to_json(report.cautions),
-        "relevance": None if report.law is None else report.law.relevance,
-        "leave_out": [task.task for task in report.tasks if advice(task, report.target) == "leave out"],
-        "tasks": [to_json(task) | {"advice": advice(task, report.target)} for task in report.tasks],
-    }
 
 
 def matches(
     corpus: NarrationIndex,
     prompts: Sequence[TaskPrompt],
     embed: Embed,
-    seed: int = 0,
     progress: Progress = SILENT,
 ) -> list[float]:
-    """The match of each prompt, in order; narrations of its own video are passed over. `seed` draws random narrations.
+    """The match of each prompt, in order; narrations of its own video are passed over.
 
     Raises ComputeError for a corpus of fewer than 8 narrations.
     """
@@ -391,7 +385,8 @@ def matches(
     # One more, because the prompt's own video may be among them; so of the random ones below.
     hits = dict(zip(searches, corpus.search_batch(stacks, RANKS + 1), strict=True))
     baseline, backend = SimilarityBaseline.of(corpus), backends.load("auto")
-    order = np.random.default_rng(seed).permutation(len(corpus))
+    # The same random narrations for all prompts and in every run, so that a match says the same again.
+    order = np.random.default_rng(0).permutation(len(corpus))
     videos = dict[int, str]()
     values = []
     with progress.task("Match narrations", len(prompts)) as advance:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from recipe.artifacts import write_json, write_text
-from recipe.audit.coverage import CoverageLaw, CoverageReport, coverage_table, report_json
+from recipe.audit.coverage import CoverageLaw, CoverageReport
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, DARK_GREY, GREEN, INK, MUTED, VERMILION
 from recipe.report.elements import Figure, Section
@@ -31,9 +31,9 @@ _CAPTION = (
 
 
 @mpl.rc_context(STYLE)
-def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing:
-    """The curve with its bands and measured points, and the tasks of a report on it."""
-    matches = [] if tasks is None else [task.match for task in tasks.tasks]
+def _law_figure(law: CoverageLaw, report: CoverageReport) -> Drawing:
+    """The curve with its bands and measured points, and the tasks of the report on it."""
+    matches = [task.match for task in report.tasks]
     cells = law.record.get("cells", [])
     right = max([0.6, *matches, *(cell["match"] for cell in cells)]) * 1.05
     grid = np.linspace(min([0.1, *matches]), right, 200)
@@ -59,12 +59,11 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
         number = "speech" if cell["videos"] is None else "all" if cell["videos"] > max(VIDEOS) else str(cell["videos"])
         panel.annotate(number, (cell["match"], 100 * cell["gain"]), (4, 3), textcoords="offset points", fontsize=7.5,
                        color=MUTED)  # fmt: skip
-    if tasks is not None:
-        for task in tasks.tasks:
-            if task.gain is None:
-                continue
-            colour = BLUE if task.covered else VERMILION
-            panel.plot(task.match, 100 * law.gain(task.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
+    for task in report.tasks:
+        if task.gain is None:
+            continue
+        colour = BLUE if task.covered else VERMILION
+        panel.plot(task.match, 100 * law.gain(task.match), "|", color=colour, markersize=13, markeredgewidth=1.6)
     panel.set_xlim(grid[0], right)
     panel.set_xlabel("match")
     panel.set_ylabel("gain over relevance, points")
@@ -76,11 +75,11 @@ def law_figure(law: CoverageLaw, tasks: CoverageReport | None = None) -> Drawing
     return figure
 
 
-def render_coverage(report: CoverageReport) -> str:
+def _render_coverage(report: CoverageReport) -> str:
     """The whole page; the same report gives the same page."""
-    sections = [Section("tasks", "The tasks, least covered first", "Tasks", blocks=(coverage_table(report),))]
+    sections = [Section("tasks", "The tasks, least covered first", "Tasks", blocks=(report.table(),))]
     if report.law is not None:
-        figure = Figure(inline_svg(law_figure(report.law, report), "law", _CAPTION), _CAPTION)
+        figure = Figure(inline_svg(_law_figure(report.law, report), "law", _CAPTION), _CAPTION)
         sections.append(Section("law", "The coverage law", "Law", blocks=(figure,)))
     settings = " · ".join(f"{name} {value}" for name, value in report.settings.items())
     return render("Which tasks the corpus covers", settings, (report.answer, *report.cautions), sections)
@@ -89,6 +88,6 @@ def render_coverage(report: CoverageReport) -> str:
 def write_coverage(report: CoverageReport, folder: Path) -> list[Path]:
     """Write data and page into a folder, each all or nothing; returns the files."""
     written = [folder / DATA, folder / PAGE]
-    write_json(written[0], report_json(report))
-    write_text(written[1], render_coverage(report))
+    write_json(written[0], report.to_json())
+    write_text(written[1], _render_coverage(report))
     return written

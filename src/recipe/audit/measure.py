@@ -44,15 +44,12 @@ from recipe.audit.score import (
     ScoredPrompt,
     controls,
     corpus_coverage,
-    score_prompts,
-    wins,
-)
-from recipe.audit.shares import (
     group_means,
     known_share,
     paired_difference,
     prompt_means,
     win_table,
+    wins,
 )
 from recipe.data.video_ids import YOUTUBE, VideoIds, has_own_id
 from recipe.errors import ComputeError, InputError
@@ -110,9 +107,9 @@ def audit_rewards(
         problem = str(error).rstrip(".")
     else:
         kappas = {(procedure.performed.source, procedure.performed.video_id): procedure.kappa for procedure in covered}
-        coverage = measure_coverage(covered)
+        coverage = _measure_coverage(covered)
     beside = controls(prompts, embed)
-    scored = {reward.name: score_prompts(reward, prompts, progress) for reward in (*beside, *audited)}
+    scored = {reward.name: reward.score(prompts, progress) for reward in (*beside, *audited)}
     attacked = spread(prompts, extent.attacked)
     attacks = {
         (reward.name, kind): measure_attack(reward, attacked, kind, extent.seed, progress)
@@ -259,7 +256,7 @@ def measure(
         attack=attack,
         seconds=round(scored.seconds, 2),
         best_of=best_of,
-        samples=measure_samples(prompts),
+        samples=_measure_samples(prompts),
     )
 
 
@@ -309,7 +306,7 @@ def measure_attack(
     )
 
 
-def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
+def _measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
     """The samples of each system against the true continuations, clustered by goal."""
     results = {}
     for system in dict.fromkeys(system for prompt in prompts for system in prompt.samples):
@@ -337,7 +334,7 @@ def measure_samples(prompts: Sequence[ScoredPrompt]) -> dict[str, SampleResult]:
     return results
 
 
-def measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | None:
+def _measure_coverage(covered: Sequence[ProcedureCoverage]) -> CoverageResult | None:
     """How far the corpus covers the procedures; None where no procedure could be compared."""
     if not covered:
         return None

@@ -1,7 +1,6 @@
 """An audit as one self-contained HTML page: a picture and coverage first, then classes, length, padding, attack."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +8,7 @@ from recipe.artifacts import atomic_path, read_json, to_json, write_json, write_
 from recipe.audit.attack import BEST_OF, KINDS
 from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS
 from recipe.audit.results import AttackResult, Audit, RewardAudit
-from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import in_percent, percent
+from recipe.audit.score import LENGTH, RELEVANCE, in_percent, percent
 from recipe.errors import MissingExtra
 from recipe.report.colours import BLUE, GREEN, GREY, PURPLE, SPARE, VERMILION
 from recipe.report.elements import (
@@ -42,7 +40,7 @@ KIND_COLOURS: dict[str, str] = dict(zip(KINDS, (GREEN, VERMILION, GREY, PURPLE, 
 """Kinds of steps of an attack."""
 
 
-def shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
+def _shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """How often each reward prefers the true continuation: its mean with the interval, and its worst class."""
     marks = []
     for reward in rewards:
@@ -54,7 +52,7 @@ def shares_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     return intervals(marks, colours=colours, xlim=(0, 100), unit=unit, line=50)
 
 
-def filler_figure(rewards: Sequence[RewardAudit]) -> Drawing:
+def _filler_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     """Mean reward and its interval against the number of generic steps after the true plan, one panel a reward."""
     lines, levels = [], {}
     for reward in rewards:
@@ -64,7 +62,7 @@ def filler_figure(rewards: Sequence[RewardAudit]) -> Drawing:
     return curves(lines, colours={"": BLUE}, xlabel="generic steps after the true continuation", levels=levels)
 
 
-def attack_figure(
+def _attack_figure(
     rewards: Sequence[RewardAudit], attack_of: Callable[[RewardAudit], AttackResult | None]
 ) -> Drawing | None:
     """Length of an attack's plans in true lengths, by kinds of steps; None where no reward was attacked."""
@@ -84,10 +82,10 @@ def attack_figure(
 
 
 PLOTS: dict[str, Callable[[Sequence[RewardAudit]], Drawing | None]] = {
-    "shares": shares_figure,
-    "filler": filler_figure,
-    "attack": partial(attack_figure, attack_of=lambda reward: reward.attack),
-    "best_of": partial(attack_figure, attack_of=lambda reward: reward.best_of),
+    "shares": _shares_figure,
+    "filler": _filler_figure,
+    "attack": lambda rewards: _attack_figure(rewards, lambda reward: reward.attack),
+    "best_of": lambda rewards: _attack_figure(rewards, lambda reward: reward.best_of),
 }
 """Figures by the names of their files."""
 CAPTIONS = {
@@ -99,7 +97,7 @@ CAPTIONS = {
 }
 
 
-def render_audit(audit: Audit) -> str:
+def _render_audit(audit: Audit) -> str:
     """The whole page; the same audit gives the same page."""
     figures = {
         name: Figure(inline_svg(drawing, name, caption), caption)
@@ -253,7 +251,7 @@ def write_audit(audit: Audit, folder: Path | str) -> list[Path]:
     folder = Path(folder)
     written = [folder / DATA, folder / PAGE]
     write_json(written[0], to_json(audit), sort_keys=False)  # tables show names in the order of the run
-    write_text(written[1], render_audit(audit))
+    write_text(written[1], _render_audit(audit))
     for name, draw in PLOTS.items():
         if (figure := draw(audit.rewards)) is not None:
             written.append(folder / f"{name}.png")

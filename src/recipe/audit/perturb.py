@@ -4,12 +4,18 @@ A prompt is a procedure of M steps cut after t of them, t uniform in 2..M-3; its
 steps. What is random is drawn from seed, source, video id and the name of the corruption, so that a prompt is the same
 whichever others are audited. A corruption that a procedure does not admit is left out, such as the reverse of a
 continuation that reads the same backwards.
+
+What a continuation says in other words, such as generic steps and paraphrases, comes from the tables of
+`wordings.toml`.
 """
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from random import Random
 from typing import NamedTuple
 
@@ -17,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.audit.classes import CORRUPTIONS
-from recipe.audit.wordings import draw_lines, in_phases, merged, paraphrase, reworded_goal, vague, wordings
 from recipe.reward.scorer import Steps
 from recipe.text import same_goal
 from recipe.types import Procedure
@@ -163,7 +168,7 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     """The prompt with each continuation that its procedure admits."""
     performed, history, true = cut.performed, cut.history, cut.true
     n, lines = len(true), wordings()
-    padding = draw_lines(lines.fillers, PADDING, cut.random("true_plus_filler"))
+    padding = _draw_lines(lines.fillers, PADDING, cut.random("true_plus_filler"))
 
     # Made of its own steps.
     swapped = cut.random("swap_adjacent").randrange(n - 1)
@@ -177,10 +182,10 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
         "reversed": true[::-1],
         "swap_adjacent": (*true[:swapped], true[swapped + 1], true[swapped], *true[swapped + 2 :]),
         "repeat_history": again,
-        "paraphrased_history": tuple(paraphrase(step, paraphrasing) for step in again),
+        "paraphrased_history": tuple(lines.paraphrase(step, paraphrasing) for step in again),
         "repeat_last": (history[-1],) * n,
         "repeat_next": (true[0],) * n,
-        "filler": draw_lines(lines.fillers, n, cut.random("filler")),
+        "filler": _draw_lines(lines.fillers, n, cut.random("filler")),
         "true_plus_filler": true + padding[: min(n, MOST_FILLER)],
         "half": true[: n // 2],
         "missing_middle": (*true[: n // 2], *true[n // 2 + 1 :]),
@@ -191,17 +196,17 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     # As policies were seen to write.
     goal, split = performed.goal, cut.random("split").randrange(n)
     restart = cut.random("restarted").randrange(1, n)
-    safe = draw_lines(lines.safe_steps, n, cut.random("safe_steps"))
+    safe = _draw_lines(lines.safe_steps, n, cut.random("safe_steps"))
     made |= {
         "goal": (goal,),
-        "goal_reworded": reworded_goal(goal, n, cut.random("goal_reworded")),
-        "goal_generic": (goal, *draw_lines(lines.goal_endings, 2, cut.random("goal_generic"))),
+        "goal_reworded": lines.reworded_goal(goal, n, cut.random("goal_reworded")),
+        "goal_generic": (goal, *_draw_lines(lines.goal_endings, 2, cut.random("goal_generic"))),
         "goal_half": (goal, *true[: n // 2]),
         "copied_history": history,
         # In the order in which a plan would have them.
         "safe_steps": tuple(sorted(safe, key=lines.safe_steps.index)),
-        "vague": tuple(vague(step, index) for index, step in enumerate(true)),
-        "split": (*true[:split], *in_phases(true[split]), *true[split + 1 :]),
+        "vague": tuple(lines.vague(step, index) for index, step in enumerate(true)),
+        "split": (*true[:split], *lines.in_phases(true[split]), *true[split + 1 :]),
         "merged": merged(true, cut.random("merged").choice((3, n))),
         "restarted": true[:restart] + true,
     }
@@ -218,6 +223,101 @@ def _prompt(cut: Cut, others: "_Others") -> AuditPrompt:
     if alternative := others.alternative(cut, cut.random(ALTERNATIVE)):
         variants[ALTERNATIVE] = alternative
     return AuditPrompt(goal, performed.source, performed.video_id, history, variants, padding)
+
+
+class _Wordings(NamedTuple):
+    """What the audit says in place of a procedure's own words."""
+
+    fillers: Steps
+    """Steps that fit any procedure and advance none."""
+    templates: Steps
+    """Spoken sentences with a place `{}` for a step."""
+    goal_templates: Steps
+    """Lines with a place `{}` for a goal, as policies restate it."""
+    goal_endings: Steps
+    """Last steps that fit any goal."""
+    safe_steps: Steps
+    """Steps that are right for any task, in the order in which a plan would have them; no filler is among them."""
+    phases: Steps
+    """Lines that tell one step in turn, each with a place `{}` for it."""
+    vague_objects: Steps
+    """Vague words, each for any object."""
+    particles: frozenset[str]
+    """Words that belong to the verb before them."""
+    verbs: dict[str, Steps]
+    """Other words for the verb that a step begins with."""
+
+    def paraphrase(self, step: str, random: Random) -> str:
+        """The step in other words: its verb replaced where the table knows it, within a spoken sentence."""
+        verb, *rest = step.rstrip(" .").split() or [step]
+        verb = verb.lower()
+        said = random.choice(self.verbs.get(verb, (verb,)))
+        return random.choice(self.templates).format(" ".join([said, *rest]))
+
+    def reworded_goal(self, goal: str, count: int, random: Random) -> Steps:
+        """The goal in `count` lines: its verb kept or replaced, in sentences that differ as long as there are any."""
+        verb, *rest = goal.rstrip(" .").split() or [goal]
+        verbs = (verb.lower(), *self.verbs.get(verb.lower(), ()))
+        templates = _draw_lines(self.goal_templates + self.templates, count, random)
+        return tuple(template.format(" ".join([random.choice(verbs), *rest])) for template in templates)
+
+    def vague(self, step: str, index: int) -> str:
+        """The step with its verb kept and a vague word, which goes by `index`, for all that follows it.
+
+        The verb is the first of the first three words that the table knows, else the first word. A step that is a verb
+        alone stays as it is.
+
+        >>> own = wordings()
+        >>> own.vague("Pour the water into the cup", 0), own.vague("gently take off the lid", 1), own.vague("wait", 2)
+        ('Pour it', 'gently take off the ingredients', 'wait')
+        """
+        words = step.rstrip(" .").split()
+        # An adverb or two may come before the verb: "gently whisk".
+        end = 1 + next((i for i, word in enumerate(words[:3]) if word.lower() in self.verbs), 0)
+        if end < len(words) - 1 and words[end].lower() in self.particles:
+            end += 1
+        if end >= len(words):
+            return step
+        return " ".join([*words[:end], self.vague_objects[index % len(self.vague_objects)]])
+
+    def in_phases(self, step: str) -> Steps:
+        """One step in three lines.
+
+        >>> wordings().in_phases("Pour the water.")
+        ('start to pour the water', 'keep going and pour the water', 'finish: pour the water')
+        """
+        return tuple(phase.format(_inner(step)) for phase in self.phases)
+
+
+@cache
+def wordings() -> _Wordings:
+    """The tables of the package."""
+    tables = tomllib.loads(files(__package__).joinpath("wordings.toml").read_text(encoding="utf-8"))
+    verbs = {verb: tuple(others) for verb, others in tables.pop("verbs").items()}
+    particles = frozenset(tables.pop("particles"))
+    return _Wordings(**{name: tuple(lines) for name, lines in tables.items()}, particles=particles, verbs=verbs)
+
+
+def _draw_lines(lines: Steps, count: int, random: Random) -> Steps:
+    """`count` lines in random order; one comes again only after all others have come."""
+    rounds = -(-count // len(lines))
+    return tuple(line for _ in range(rounds) for line in random.sample(lines, len(lines)))[:count]
+
+
+def merged(steps: Steps, width: int) -> Steps:
+    """Every `width` steps as one line, joined by "and".
+
+    >>> merged(("Boil the water.", "Warm the pot", "Wait"), 2)
+    ('Boil the water and warm the pot', 'Wait')
+    """
+    groups = [steps[i : i + width] for i in range(0, len(steps), width)]
+    return tuple(" and ".join([own[0].rstrip(" ."), *map(_inner, own[1:])]) if own[1:] else own[0] for own in groups)
+
+
+def _inner(step: str) -> str:
+    """A step as it stands within a sentence: no full stop, a small first letter unless the first word is an acronym."""
+    text = step.rstrip(" .")
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 class _Others:

@@ -6,15 +6,14 @@ from typing import Any
 
 from recipe.audit.attack import BEST_OF
 from recipe.audit.classes import Group
-from recipe.audit.score import LENGTH, RELEVANCE
-from recipe.audit.shares import bounds, percent
+from recipe.audit.score import LENGTH, RELEVANCE, bounds, percent
 from recipe.report.numbers import MINUS
 from recipe.stats import Interval
 
 YES, PARTLY = 0.85, 0.6
 """Shares from which on a corpus covers the tasks, or covers them in part where the interval lies above chance too."""
 FEWEST_PROCEDURES = 5
-"""Procedures below which a share of them is not told."""
+"""With fewer procedures no share of them is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +102,7 @@ class RewardAudit:
 
     @property
     def worst_class(self) -> str:
-        """The class told apart least."""
+        """The class that the reward tells from the truth least often."""
         return min(self.classes, key=lambda name: self.classes[name].mean)
 
     @property

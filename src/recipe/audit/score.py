@@ -1,6 +1,9 @@
-"""The rewards of every audited continuation, controls, and coverage by the corpus.
+"""The rewards of every audited continuation, controls, shares of wins, and coverage by the corpus.
 
 What cannot be computed is unscored, never zero.
+
+A share is P(true > corrupted) with ties half: by class, by group and over classes. MEAN is the mean of the classes'
+shares; the same number is a mean over prompts of each prompt's weighted wins, and that is what its interval resamples.
 
 Coverage is a statistic of the corpus alone. The steps s of a whole procedure are matched with narrations one to one and
 in order, with free gaps (B) and calibrated similarities (W), both those of `recipe.reward.grounded`:
@@ -13,14 +16,17 @@ same source. A corpus that knows single steps but no such procedure gives both a
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recipe.alignment import backends
-from recipe.audit.perturb import AuditProcedure, AuditPrompt, Embed, Selection
+from recipe.audit.classes import CORRUPTIONS, GROUP_OF, GROUPS, Group
+from recipe.audit.perturb import TRUE, AuditProcedure, AuditPrompt, Embed, Selection
 from recipe.errors import ComputeError
 from recipe.progress import SILENT, Progress
 from recipe.reward.baselines import RelevanceScorer, centred
@@ -28,8 +34,11 @@ from recipe.reward.coverage import FEWEST_NARRATIONS
 from recipe.reward.embeddings import NarrationIndex, Vectors
 from recipe.reward.grounded import SimilarityBaseline, calibrated
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, batches, outcomes_of, plain_reward
+from recipe.stats import Interval, mean_interval
 from recipe.text import same_goal
 from recipe.types import Reward
+
+Array = NDArray[np.float64]
 
 PADDED = (0, 1, 2, 4, 8, 16)
 """Numbers of generic steps after the true continuation."""
@@ -57,6 +66,34 @@ class NamedScorer(NamedTuple):
     caution: str = ""
     """What a reader must know of it before its figures."""
 
+    def score(self, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> "AuditScores":
+        """All continuations of each prompt; a prompt that a failure concerns is unscored."""
+        began = time.perf_counter()
+        groups = []
+        for prompt in prompts:
+            padded = [prompt.true + prompt.padding[:count] for count in PADDED]
+            sampled = [plan for plans in prompt.samples.values() for plan in plans]
+            groups.append(PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *sampled]))
+        scored, unscored = list[ScoredPrompt](), list[str]()
+        waiting = iter(prompts)
+        with progress.task(f"Audit {self.name}", len(prompts)) as advance:
+            for batch in batches(groups):
+                for outcomes in outcomes_of(self.scorer, batch):
+                    prompt = next(waiting)
+                    made = outcomes[: len(prompt.variants) + len(PADDED)]
+                    rewards = [outcome for outcome in made if isinstance(outcome, Reward)]
+                    if len(rewards) < len(made):
+                        reason = next(outcome for outcome in made if not isinstance(outcome, Reward))
+                        unscored.append(f"{prompt.source}/{prompt.video_id}: {reason}")
+                        continue
+                    names = list(prompt.variants)
+                    named = dict(zip(names, rewards, strict=False))
+                    rest = (outcome if isinstance(outcome, Reward) else None for outcome in outcomes[len(made) :])
+                    samples = {system: list(islice(rest, len(plans))) for system, plans in prompt.samples.items()}
+                    scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :]), samples))
+                advance(len(batch))
+        return AuditScores(scored, unscored, time.perf_counter() - began)
+
 
 class ScoredPrompt(NamedTuple):
     """The rewards of one prompt's continuations."""
@@ -71,7 +108,7 @@ class ScoredPrompt(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """What tells the prompt from the others."""
+        """What identifies the prompt."""
         return self.prompt.source, self.prompt.video_id
 
 
@@ -82,35 +119,6 @@ class AuditScores(NamedTuple):
     unscored: list[str]
     """Why a prompt has no rewards, one sentence each."""
     seconds: float
-
-
-def score_prompts(audited: NamedScorer, prompts: Sequence[AuditPrompt], progress: Progress = SILENT) -> AuditScores:
-    """All continuations of each prompt; a prompt that a failure concerns is unscored."""
-    began = time.perf_counter()
-    groups = []
-    for prompt in prompts:
-        padded = [prompt.true + prompt.padding[:count] for count in PADDED]
-        sampled = [plan for plans in prompt.samples.values() for plan in plans]
-        groups.append(PromptGroup(prompt.goal, prompt.history, [*prompt.variants.values(), *padded, *sampled]))
-    scored, unscored = list[ScoredPrompt](), list[str]()
-    waiting = iter(prompts)
-    with progress.task(f"Audit {audited.name}", len(prompts)) as advance:
-        for batch in batches(groups):
-            for outcomes in outcomes_of(audited.scorer, batch):
-                prompt = next(waiting)
-                made = outcomes[: len(prompt.variants) + len(PADDED)]
-                rewards = [outcome for outcome in made if isinstance(outcome, Reward)]
-                if len(rewards) < len(made):
-                    reason = next(outcome for outcome in made if not isinstance(outcome, Reward))
-                    unscored.append(f"{prompt.source}/{prompt.video_id}: {reason}")
-                    continue
-                names = list(prompt.variants)
-                named = dict(zip(names, rewards, strict=False))
-                rest = (outcome if isinstance(outcome, Reward) else None for outcome in outcomes[len(made) :])
-                samples = {system: list(islice(rest, len(plans))) for system, plans in prompt.samples.items()}
-                scored.append(ScoredPrompt(prompt, named, tuple(rewards[len(names) :]), samples))
-            advance(len(batch))
-    return AuditScores(scored, unscored, time.perf_counter() - began)
 
 
 class LengthScorer:
@@ -139,6 +147,83 @@ def wins(true: float, other: float) -> float:
     """
     # A half, so that a reward that tells nothing has 50 and not 0.
     return 0.5 if math.isclose(true, other, rel_tol=TIE, abs_tol=TIE) else float(true > other)
+
+
+def win_table(prompts: Sequence[ScoredPrompt], names: Collection[str] = CORRUPTIONS) -> Array:
+    """Wins of the true continuation [prompts, classes]; NaN where a prompt has no such corruption."""
+    table = np.full((len(prompts), len(names)), np.nan)
+    for row, prompt in enumerate(prompts):
+        for column, name in enumerate(names):
+            if name in prompt.rewards:
+                table[row, column] = wins(prompt.rewards[TRUE].total, prompt.rewards[name].total)
+    return table
+
+
+def prompt_means(table: Array) -> Array:
+    """Values [prompts] whose mean is the mean over classes of the classes' means.
+
+    >>> prompt_means(np.array([[1.0, 0.0], [1.0, np.nan]])).mean()
+    np.float64(0.5)
+    """
+    known = np.isfinite(table)
+    sizes = known.sum(axis=0)
+    present = sizes > 0
+    # Every class weighs the same, however many prompts have it.
+    weights = len(table) / (present.sum() * np.maximum(sizes, 1))
+    return np.asarray((np.where(known, table, 0.0) * weights).sum(axis=1), dtype=np.float64)
+
+
+def group_means(table: Array, goals: Sequence[str]) -> dict[Group, Interval]:
+    """The mean over the classes of each group that has any."""
+    means = {}
+    for group in GROUPS:
+        own = table[:, [GROUP_OF[name] == group for name in CORRUPTIONS]]
+        if np.isfinite(own).any():
+            means[group] = mean_interval(prompt_means(own), goals)
+    return means
+
+
+def known_share(values: Sequence[float] | Array, goals: Sequence[str]) -> Interval | None:
+    """The mean of what is known; None where nothing is."""
+    known = [(value, goal) for value, goal in zip(values, goals, strict=True) if np.isfinite(value)]
+    return mean_interval([value for value, _ in known], [goal for _, goal in known]) if known else None
+
+
+def paired_difference(scored: Sequence[ScoredPrompt], baseline: Sequence[ScoredPrompt]) -> Interval | None:
+    """MEAN less the baseline's, on the prompts that both scored."""
+    common = {prompt.key for prompt in scored} & {prompt.key for prompt in baseline}
+    if not common:
+        return None
+    first, second = ([prompt for prompt in prompts if prompt.key in common] for prompts in (scored, baseline))
+    # Paired: both rewards judge the same prompts, whose difficulty falls out of the difference.
+    gains = prompt_means(win_table(first)) - prompt_means(win_table(second))
+    return mean_interval(gains, [same_goal(scored.prompt.goal) for scored in first])
+
+
+def in_percent(share: Interval) -> Interval:
+    """A share, or a difference of shares, in percent points."""
+    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
+    return replace(share, mean=100 * share.mean, low=low, high=high)
+
+
+def percent(share: float) -> str:
+    """A share in percent without the sign, to the nearest whole number.
+
+    >>> percent(0.553)
+    '55'
+    """
+    return f"{100 * share:.0f}"
+
+
+def bounds(share: Interval) -> str:
+    """The 95% interval of a share in brackets, or why there is none.
+
+    >>> bounds(Interval(0.5, 0.452, 0.61)), bounds(Interval(0.5, reason="one cluster"))
+    (' [45, 61]', ' (no interval: one cluster)')
+    """
+    if share.low is None or share.high is None:
+        return f" (no interval: {share.reason})" if share.reason else ""
+    return f" [{percent(share.low)}, {percent(share.high)}]"
 
 
 class ProcedureCoverage(NamedTuple):

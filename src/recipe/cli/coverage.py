@@ -30,7 +30,7 @@ def coverage(
     Example: recipe reward coverage --corpus corpora/mine --tasks examples.jsonl --target 85 --output coverage
     """
     from recipe.artifacts import require_writable
-    from recipe.audit.coverage import coverage_table, measure_tasks, read_tasks, report_json, spread_prompts
+    from recipe.audit.coverage import measure_tasks, read_tasks, spread_prompts
     from recipe.corpus.store import Corpus
     from recipe.reward.verifier import Verifier
 
@@ -48,6 +48,4 @@ def coverage(
     rest = len(report.tasks) - limit
     more = [f"{rest} more tasks; --limit shows them."] if rest > 0 else []
     sentences = (f"- {sentence}" for sentence in (report.answer, *report.cautions))
-    return CommandOutput(
-        report_json(report), [*sentences, coverage_table(report, limit, brief=True), *more, *map(str, written)]
-    )
+    return CommandOutput(report.to_json(), [*sentences, report.table(limit, brief=True), *more, *map(str, written)])

@@ -150,9 +150,9 @@ def watch(
     Example: recipe reward watch runs/demo/grpo
     """
     from recipe.report.elements import Cell, Table, headings, row
-    from recipe.reward.watchdog import read_records, replay
+    from recipe.reward.watchdog import Watchdog, read_records
 
-    watchdog = replay(read_records(records))
+    watchdog = Watchdog.after(read_records(records))
     # Means over stretches of steps of equal length.
     steps, rows = watchdog.steps, []
     size = -(-len(steps) // MOST_ROWS)

@@ -266,7 +266,7 @@ def compute_numbers(
                 entry = {
                     "totals": [[reward.total for reward in rewards] for rewards, _ in scored],
                     "numbers": [
-                        plan_features(alignment, rewards, positions(alignment.vectors)).tolist()
+                        plan_features(alignment, rewards, positions(alignment.texts.vectors)).tolist()
                         for rewards, alignment in scored
                     ],
                 }

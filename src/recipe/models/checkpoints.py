@@ -291,8 +291,8 @@ def _convert(file: Path, target: Path) -> None:
         tokenizer.save_pretrained(target)
 
 
-# The sampling fields of a generation_config.json, and what they may be; of top_p and repetition_penalty, more than the
-# first.
+# The sampling fields of a generation_config.json with their bounds, of which top_p and repetition_penalty exclude the
+# lower one. The largest float bounds the others, because JSON may hold Infinity.
 _BOUNDS = {
     "temperature": (0.0, sys.float_info.max),
     "top_p": (0.0, 1.0),
@@ -402,7 +402,7 @@ def _require_layers(config: Path, values: object, tensors: int) -> None:
             raise InputError.at(config, problem, "restore the file of the model", field=name)
 
 
-# Of a folder whose weights are not in safetensors, at most.
+# Layers at most of a model whose weights are not in safetensors, so that nothing can be counted.
 _LAYERS = 10_000
 # Names in config.json of numbers of layers.
 _COUNTED = re.compile("(num|n)_(hidden_|encoder_|decoder_)?layers?|depth")

@@ -8,7 +8,6 @@ clip, for a Qwen2.5-VL: a clip is encoded once, whichever prompts show it.
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -76,21 +75,11 @@ def complete(
     InputError where a prompt holds other video tokens than its clip has.
     """
     written: list[list[int]] = [[] for _ in prompts]
-    for step in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips):
-        for row, token in zip(step.completions, step.tokens, strict=True):
+    for rows, tokens, ended in steps(model, prompts, choose, ends=ends, longest=longest, context=context, clips=clips):
+        for row, token in zip(rows, tokens, strict=True):
             written[row].append(token)
-        advance(sum(step.ended))
+        advance(sum(ended))
     return written
-
-
-class DecodingStep(NamedTuple):
-    """One token of every completion that is being written."""
-
-    completions: list[int]
-    """Which these are, in order."""
-    tokens: list[int]
-    ended: list[bool]
-    """Whether each ended with its token."""
 
 
 def steps(
@@ -102,8 +91,11 @@ def steps(
     longest: int,
     context: int | None = None,
     clips: Clips | None = None,
-) -> Iterator[DecodingStep]:
-    """What `complete` writes, a token of each completion at a time, as soon as it is chosen."""
+) -> Iterator[tuple[list[int], list[int], list[bool]]]:
+    """What `complete` writes, a token of each completion at a time, as soon as it is chosen.
+
+    Each time: which completions are being written, in order, the token of each, and whether it ended with that.
+    """
     rows, logits = _prefill(model, prompts, clips)
     stops = torch.tensor(ends, device=model.device)
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
@@ -114,7 +106,7 @@ def steps(
             goes_on &= lengths[rows.completions] + step + 1 < context
         if step + 1 == longest:
             goes_on = torch.zeros_like(goes_on)
-        yield DecodingStep(rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist())
+        yield rows.completions.tolist(), chosen.tolist(), (~goes_on).tolist()
         if not bool(goes_on.any()):
             break
         logits = rows.read(model, chosen, goes_on)
@@ -158,7 +150,7 @@ def draws(
 
     def choose(logits: torch.Tensor, rows: torch.Tensor, step: int) -> torch.Tensor:
         nonlocal penalised_tokens
-        # The largest of numbers of which one is none is none.
+        # The maximum of a row is NaN where any of its logits is.
         if not bool(torch.isfinite(logits.amax(-1)).all()):
             raise ComputeError("the model's output is not a number; its weights are damaged or training diverged.")
         if banned:
@@ -183,6 +175,8 @@ def draws(
             mass = torch.softmax(logits, dim=-1).cumsum(-1)
             # Times the whole mass, which rounding leaves a little off 1.
             uniform = numbers[rows, step].to(mass.device) * mass[:, -1]
+            # `right`, so that a token without probability is not drawn at u = 0. Rounding may take the product to the
+            # whole mass, behind the last token.
             chosen = torch.searchsorted(mass, uniform[:, None], right=True).squeeze(-1).clamp(max=mass.shape[-1] - 1)
         if penalised_tokens is not None:
             penalised_tokens[rows, chosen] = True
@@ -213,6 +207,7 @@ def token_log_likelihood(
         rows, logits = _prefill(model, prompts[first : first + places], None)
         columns = [_log_probability(logits[:, None], batch[:, :1], temperature)]
         known = batch[:, :-1] != _NONE
+        # Any token may be read behind an end: no target there counts.
         read = batch[:, :-1].where(known, 0)
         mask = torch.cat([rows.mask, known.long()], dim=1)
         width, step = rows.mask.shape[1], places // len(batch)
@@ -262,6 +257,7 @@ class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
             self.lazy_initialization(key_states, value_states)
         held, added = self.get_seq_length(), (key_states, value_states)
         whole = held + key_states.shape[-2]
+        # Room for some tokens more than are needed now, so that a copy is made once in CACHE_ROOM tokens.
         if not self._memory or self._memory[0].shape[-2] < whole:
             self._memory = tuple(new.new_empty(*new.shape[:-2], whole + CACHE_ROOM, new.shape[-1]) for new in added)
             if held:
@@ -321,6 +317,7 @@ def _prefill(
     # A layer of another kind, such as one with a sliding window, stays as it is.
     cache.layers = [_RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     sees = hasattr(model.config, "vision_config")
+    # With a clip the state of a head depends on the clip, and a sliding window forgets the head's beginning.
     whole = not sees and all(type(layer) is _RoomyLayer for layer in cache.layers)
     head = common_head(distinct) if whole and len(distinct) > 1 else 0
     if head < SHARED_HEAD:

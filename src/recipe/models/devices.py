@@ -29,7 +29,7 @@ def open_device(name: str | None) -> torch.device:
 def computes_bfloat16(device: torch.device) -> bool:
     """Whether a device has instructions for bfloat16: where it is emulated it is slower than float32, not faster.
 
-    A PyTorch that is held to older instructions (ATEN_CPU_CAPABILITY) has them not: some of its kernels for bfloat16
+    A PyTorch that is held to older instructions (ATEN_CPU_CAPABILITY) lacks them: some of its kernels for bfloat16
     look at the processor alone, and then fail.
     """
     if device.type == "cuda":

@@ -180,7 +180,7 @@ class Prompts:
         return f"{taken} leaves no room in the model's context of {self._context}; {remedy}."
 
 
-class ClipPatches:
+class _ClipPatches:
     """Patches of prompts' clips, a batch at a time: made once for those that a batch shares or the last one had."""
 
     def __init__(self, video: VideoProcessor | None) -> None:
@@ -269,7 +269,7 @@ class LocalEngine(Engine):
         count = 1 + max(sample for sample, _ in rows)
         size = sampling.batch_size // count * count or sampling.batch_size
         card = decoding_of(sampling, self._checkpoint)
-        clips = ClipPatches(self._video)
+        clips = _ClipPatches(self._video)
         with progress.task("writing plans", total=len(rows)) as advance:
             for batch in _batches(order, size):
                 began = time.monotonic()
@@ -347,7 +347,7 @@ class LocalEngine(Engine):
             ends=self._ends,
             longest=sampling.max_tokens,
             context=self._context,
-            clips=ClipPatches(self._video).of(prompts),
+            clips=_ClipPatches(self._video).of(prompts),
         )
         tokens: list[list[int]] = [[] for _ in rows]
         texts = [GrowingText() for _ in rows]
@@ -357,7 +357,7 @@ class LocalEngine(Engine):
                 step = next(made, None)
             if step is None:
                 return
-            for row, token, ended in zip(step.completions, step.tokens, step.ended, strict=True):
+            for row, token, ended in zip(*step, strict=True):
                 if row in given_up:
                     continue
                 tokens[row].append(token)

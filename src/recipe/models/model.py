@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from recipe.artifacts import JsonObject, fingerprint
@@ -69,7 +68,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
         fields = functools.partial(answer_fields, config=config)
         note = {"model": config.model, "url": endpoint.rstrip("/")}
     else:
-        identity = model_identity(
+        identity = _model_identity(
             config.model, config.revision, None if config.cache is None else AnswerStore(config.cache)
         )
         if config.extra_body:
@@ -89,7 +88,7 @@ def open_model(config: ModelConfig, *, frames: FrameConfig | None = None, budget
 
             template = config.extra_body.get("chat_template_kwargs")
             engine = LocalEngine(config.model, config.revision, config.device, frames, template)
-        fields, note = functools.partial(local_fields, identity=identity), {}
+        fields, note = functools.partial(_local_fields, identity=identity), {}
         decoding = functools.partial(decoding_of, checkpoint=functools.partial(_own_sampling, config))
     budget = budget or Budget(config.max_calls, config.max_tokens_total)
     around: dict[str, Any] = {"identity": identity, "note": note, "ledger": ledger, "budget": budget}
@@ -106,9 +105,9 @@ def _own_sampling(config: ModelConfig) -> Mapping[str, float]:
     return sampling_settings(config.model, config.revision)
 
 
-def model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
-    """What tells a local model from others: hub id and revision, the content of a folder, which may be replaced, or
-    that of the package of the named base.
+def _model_identity(name: str, revision: str | None, store: AnswerStore | None) -> JsonObject:
+    """The identity of a local model: its hub id and revision, the hash of its folder's files, which may be replaced, or
+    the package of the named base.
     """
     if name == NAME:
         return dict(smollm2_identity())
@@ -119,7 +118,7 @@ def model_identity(name: str, revision: str | None, store: AnswerStore | None) -
     return {"sha256": fingerprint({path.name: store.sha256(path) for path in files})}
 
 
-def local_fields(request: ModelRequest, name: Name, identity: Mapping[str, object]) -> object:
+def _local_fields(request: ModelRequest, name: Name, identity: Mapping[str, object]) -> object:
     """All that makes the answer of a model on this machine, but for its decoding card."""
     fields: JsonObject = {
         "engine": dict(identity),
@@ -163,7 +162,7 @@ class Model(Engine):
         self.reads_video = engine.reads_video
         self.ledger, self.budget = ledger or Ledger(), budget or Budget()
         self.store = None if cache is None else AnswerStore(cache)
-        self._fields = fields or functools.partial(local_fields, identity=self.identity)
+        self._fields = fields or functools.partial(_local_fields, identity=self.identity)
         self._note = note or {}
         self._lock, self._under_way = threading.Lock(), dict[str, threading.Event]()
 
@@ -246,7 +245,8 @@ class Model(Engine):
                 yield place, known
         if not asking:
             return
-        self.budget.reserve(len(asking))
+        # All or none, also with a cache: a stream that lacks one of its plans is of no use to whoever reads it.
+        self.budget.reserve(len(asking), whole=True)
         paid: list[Answer] = []
         try:
             engine = self.engine.stream_all([requests[place] for place in asking], lambda at: stopped(asking[at]))
@@ -275,7 +275,7 @@ class Model(Engine):
     ) -> list[Answer | Refusal]:
         """Ask the engine within the budget, and keep each answer as it arrives."""
         outcomes: list[Answer | Refusal] = []
-        # What an answer takes is known when it has come, so that a bound on tokens holds from group to group.
+        # The tokens of an answer are known only once it has come, so that their bound is checked group by group.
         group = len(requests) if self.budget.tokens is None or self.store is None else _GROUP
         while len(outcomes) < len(requests):
             start = len(outcomes)
@@ -302,11 +302,9 @@ class Model(Engine):
             kept = answer._asdict() | {"decoding": answer.decoding and answer.decoding.settings()}
             self.store.keep(key, kept | self._note | (request.note or {}))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: Any) -> None:
         try:
-            self.engine.__exit__(kind, error, trace)
+            self.engine.__exit__(*raised)
         finally:
             if self.store is not None:
                 self.store.flush()

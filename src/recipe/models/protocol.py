@@ -98,7 +98,7 @@ def unanswered(outcome: Answer | Refusal, *, whole: bool = True) -> str:
 
 
 Written = tuple[int, str | Answer | Refusal]
-"""The place of a request, with a piece of its completion, or at its end with what it came to."""
+"""The place of a request, with a piece of its completion, or at its end with its outcome."""
 WrittenPieces = Generator[Written, None, None]
 Stopped = Callable[[int], bool]
 """Whether the completion at a place is no longer wanted."""

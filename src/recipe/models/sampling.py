@@ -109,7 +109,7 @@ def _read(text: str) -> Decoding:
 
 
 def distinct_decodings(cards: Iterable[Decoding | None]) -> tuple[Decoding, ...]:
-    """The different cards of some plans, in order; nothing where a plan has none, because what it was is not known."""
+    """The different cards of some plans, in order; empty where any plan has none, since its sampling is not known."""
     distinct = tuple(dict.fromkeys(cards))
     return () if None in distinct else tuple(card for card in distinct if card is not None)
 

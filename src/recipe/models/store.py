@@ -30,6 +30,7 @@ class AnswerStore:
         self.folder = folder
         self._unsafe: list[Path] = []
         self._flushed = 0.0
+        self._adding, self._flushing = threading.Lock(), threading.Lock()
 
     def find(self, key: str) -> JsonObject | None:
         """The entry under a fingerprint, None where there is none."""
@@ -63,7 +64,8 @@ class AnswerStore:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        self._unsafe.append(path)
+        with self._adding:
+            self._unsafe.append(path)
         if time.monotonic() - self._flushed >= _FLUSH:
             self._flushed = time.monotonic()
             # In a thread of its own, because the caller may be an event loop.
@@ -71,16 +73,19 @@ class AnswerStore:
 
     def flush(self) -> None:
         """Wait until every entry is on the disk."""
-        unsafe, self._unsafe = self._unsafe, []
-        if len(unsafe) > _MANY:
-            os.sync()
-            return
-        for path in unsafe:
-            with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
-                os.fsync(stream.fileno())
-        for folder in {path.parent for path in unsafe}:
-            with contextlib.suppress(FileNotFoundError):
-                sync_names(folder)
+        # One at a time: the entries that another thread is bringing to the disk are waited for too.
+        with self._flushing:
+            with self._adding:
+                unsafe, self._unsafe = self._unsafe, []
+            if len(unsafe) > _MANY:
+                os.sync()
+                return
+            for path in unsafe:
+                with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
+                    os.fsync(stream.fileno())
+            for folder in {path.parent for path in unsafe}:
+                with contextlib.suppress(FileNotFoundError):
+                    sync_names(folder)
 
     def sha256(self, file: Path) -> str:
         """SHA-256 of a file, computed again only where its size or its time of change is another. Raises OSError."""
@@ -93,6 +98,7 @@ class AnswerStore:
         return str(entry["sha256"])
 
     def _path(self, key: str) -> Path:
+        # In 256 folders, as Git keeps its objects.
         return self.folder / key[:2] / f"{key}.json"
 
 

@@ -111,7 +111,7 @@ class VllmEngine(Engine):
         on_answer: OnAnswer | None = None,
         refusals: Refusals = "return",
     ) -> list[Answer | Refusal]:
-        """An answer to each request, with its tokens and the time from when it was begun; held to a `schema` as the
+        """An answer to each request, with its tokens and the seconds since its start; held to a `schema` as the
         settings say.
 
         As many are under way at once as the sampling's `batch_size`. A chat that fills the model's context is refused.

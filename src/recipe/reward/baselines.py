@@ -29,7 +29,7 @@ LONGEST_PLAN = 32
 NoveltyScale = tuple[float, float]
 """Similarities to an earlier step from which on a step counts as partly a repeat, and as a repeat."""
 NOVELTY: NoveltyScale = (0.5, 1.0)
-"""Of R0."""
+"""The scale of R0."""
 
 
 def centred(vectors: Vectors, mean: NDArray[np.float32]) -> Vectors:
@@ -101,7 +101,7 @@ class RelevanceScorer:
         """R0 of each plan; all goals and steps are embedded in one call. Raises as `embed`."""
         texts = list(dict.fromkeys(text for group in groups for text in relevance_texts(group)))
         vectors = dict(zip(texts, self._embed(texts), strict=True))
-        return [relevance_rewards(group, vectors, self._mean) for group in groups]
+        return [_relevance_rewards(group, vectors, self._mean) for group in groups]
 
 
 def relevance_texts(group: PromptGroup) -> list[str]:
@@ -109,7 +109,7 @@ def relevance_texts(group: PromptGroup) -> list[str]:
     return [*([group.goal] if group.goal.strip() else []), *group.steps]
 
 
-def relevance_rewards(group: PromptGroup, vectors: Mapping[str, Vectors], mean: NDArray[np.float32]) -> list[Reward]:
+def _relevance_rewards(group: PromptGroup, vectors: Mapping[str, Vectors], mean: NDArray[np.float32]) -> list[Reward]:
     """R0 of each plan of a group, from the embedding [d] of each of its texts and their centre [d]."""
     texts = relevance_texts(group)
     if not texts:
@@ -141,7 +141,7 @@ class RelevanceMethod(Method):
 
     def rewards(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[list[Reward]]:
         """R0 of each group's plans."""
-        return [relevance_rewards(group, vectors, self._mean) for group in groups]
+        return [_relevance_rewards(group, vectors, self._mean) for group in groups]
 
 
 class LengthMethod(Method):

@@ -61,7 +61,7 @@ Float64 = NDArray[np.float64]
 
 FLOOR = 0.95
 """Quantile of a step's similarities to the corpus from which on they count."""
-# The sample that stands for the corpus, at most.
+# Narrations and segments at most of the sample by which the corpus is known.
 _BASELINE_NARRATIONS, _BASELINE_SEGMENTS = 1024, 6000
 # Narrations on either side in the order of lengths, among which one of like length is drawn.
 _LENGTH_WINDOW = 16
@@ -82,6 +82,8 @@ _PROMPTS_KEPT = 4_096
 _FLOORS_KEPT = 32_768
 # Steps whose similarities to the sample are held at a time, 6 MiB.
 _FLOORS_TOGETHER = 256
+# Weight of the middle of a narration in the time of a step that the pool hardly says.
+_PRIOR = 0.01
 
 
 _upper_triangle = lru_cache(maxsize=256)(np.triu_indices)  # plans of one length recur
@@ -117,21 +119,21 @@ def weights(pool: FreeAlignment) -> Float64:
     return np.asarray(matched / matched.sum())
 
 
-def contrast(pool: FreeAlignment, others: FreeAlignment) -> tuple[Gains, Gains]:
+def _contrast(pool: FreeAlignment, others: FreeAlignment) -> tuple[Gains, Gains]:
     """The gains by P, whose narrations weigh by B(h), and by Q."""
     count = others.matched.shape[1]
     return gains(pool, weights(pool)), gains(others, np.full(count, 1.0 / max(count, 1)))
 
 
-def coverage_of(relevant: Gains, background: Gains, steps: int) -> float | None:
+def _coverage(relevant: Gains, background: Gains, steps: int) -> float | None:
     """How much more of h, of `steps` steps, P tells than Q: a mean over steps, at most 1; None without steps."""
     return float(relevant.matched[0] - background.matched[0]) / steps if steps else None
 
 
-def trusted(coverage: float | None, config: GroundedConfig) -> float:
+def _trusted(coverage: float | None, config: GroundedConfig) -> float:
     """theta of a prompt of this coverage, 0 to 1.
 
-    >>> round(trusted(0.25, GroundedConfig(trust=(0.2, 0.3))), 6)
+    >>> round(_trusted(0.25, GroundedConfig(trust=(0.2, 0.3))), 6)
     0.5
     """
     if config.trust is None or coverage is None:
@@ -331,8 +333,8 @@ def choose_pools(
     return NarrationPools(tuple(best[number] for number in pool), tuple(background))
 
 
-class _GroupTexts(NamedTuple):
-    """The texts of a group, each once."""
+class GroupTexts(NamedTuple):
+    """The texts of a group, each once: a column is a text."""
 
     vectors: Vectors
     """[C, d], centred."""
@@ -351,11 +353,17 @@ class _GroupTexts(NamedTuple):
     columns: list[int]
     """Columns of h and of all plans, in order."""
 
+    @property
+    def first(self) -> int:
+        """Where in h the steps that are done begin: 1 behind a goal, else 0."""
+        return len(self.rows[0]) - len(self.history)
+
 
 @dataclass(frozen=True, slots=True)
-class GroupAlignment:
-    """What the pool and the vectors say of all texts of one prompt's plans; a column is a text."""
+class PromptAlignment:
+    """What the pool says of all texts of one prompt's plans; a column is a text."""
 
+    texts: GroupTexts
     similarities: Float32
     """W [S, C] of the segments of P."""
     offsets: Int64
@@ -364,16 +372,23 @@ class GroupAlignment:
     """[K]: how much each narration counts."""
     precedence: NDArray[np.floating]
     """N [C, C]."""
-    floors: Float32
-    """[C]."""
-    vectors: Vectors
-    """[C, d], centred."""
-    cosines: Sequence[Float32]
-    """Of h and each plan with the plan, [m + n, n]."""
-    rows: Sequence[Sequence[int]]
-    """Columns of h, which begins with the goal where there is one, then of each plan."""
-    goal: bool
-    """Whether h begins with the goal."""
+
+    def support_and_time(self) -> tuple[Float64, Float64]:
+        """How much of a narration's best segment each column has on average [C], and when it is said, 0 to 1, [C]."""
+        W, offsets, weights = self.similarities, self.offsets, self.weights
+        count = W.shape[1]
+        if not len(W):
+            return np.zeros(count), np.full(count, 0.5)
+        # Sums over rows add one row after the other, so that no other column changes a digit.
+        support = (np.maximum.reduceat(W, offsets[:-1], axis=0) * weights[:, None]).sum(axis=0)
+        lengths = np.diff(offsets)
+        when = (np.arange(len(W)) - np.repeat(offsets[:-1], lengths) + 0.5) / np.repeat(lengths, lengths)
+        each = np.repeat(weights, lengths)
+        # Squared: the many weak likenesses, to segments at all times, would draw every step to the middle.
+        squared = np.square(W)
+        mass = (squared * each.astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
+        moment = (squared * (each * when).astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
+        return np.asarray(support, np.float64), (moment + 0.5 * _PRIOR) / (mass + _PRIOR)
 
 
 class GroundedMethod(Method):
@@ -402,7 +417,7 @@ class GroundedMethod(Method):
 
     def rewards_and_alignments(
         self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]
-    ) -> list[tuple[list[Reward], GroupAlignment]]:
+    ) -> list[tuple[list[Reward], PromptAlignment]]:
         """The same, each group with what its pool says of the texts of its plans, for rewards that build on it."""
         pools = self._pools(groups, vectors)
         return [
@@ -421,7 +436,7 @@ class GroundedMethod(Method):
             similar, offsets = near
             _, _, counted = self._novelties(texts, near, far)
             counted_similarities = similar[:, columns] * counted
-            first = len(texts.rows[0]) - len(texts.history)  # the goal takes part, and is not shown as a step
+            first = texts.first  # the goal takes part, and is not shown as a step
             for hit, (start, stop) in zip(pool.relevant, pairwise(offsets), strict=True) if columns else ():
                 W = counted_similarities[start:stop].T
                 matching = free_matching(W)
@@ -465,7 +480,7 @@ class GroundedMethod(Method):
             self._pools_kept.put(prompt, pools[prompt])
         return pools
 
-    def _texts(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[_GroupTexts]:
+    def _texts(self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]) -> list[GroupTexts]:
         """The texts of each group; the floors of all that are new take one product."""
         texts = list(dict.fromkeys(text for group in groups for text in self.texts(group)))
         index = {text: number for number, text in enumerate(texts)}
@@ -494,11 +509,11 @@ class GroundedMethod(Method):
             )
             to_goal, to_history = joined[0] if group.goal.strip() else None, joined[len(h) - len(history) :].T
             columns = [number for row in (h, *plans) for number in row]
-            members.append(_GroupTexts(x, products, to_goal, to_history, b, [h, *plans], history, columns))
+            members.append(GroupTexts(x, products, to_goal, to_history, b, [h, *plans], history, columns))
         return members
 
     def _similarities(
-        self, pools: NarrationPools, texts: _GroupTexts
+        self, pools: NarrationPools, texts: GroupTexts
     ) -> tuple[tuple[Float32, Int64], tuple[Float32, Int64]]:
         """W [S, C] of P and of Q, each with the offsets of its narrations, by one product. Raises ComputeError."""
         narrations = [*(hit.narration for hit in pools.relevant), *pools.background]
@@ -510,7 +525,7 @@ class GroundedMethod(Method):
         return (W[:middle], offsets[: count + 1]), (W[middle:], offsets[count:] - middle)
 
     def _novelties(
-        self, texts: _GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]
+        self, texts: GroupTexts, relevant: tuple[Float32, Int64], background: tuple[Float32, Int64]
     ) -> tuple[float, Float32, Float32]:
         """theta of the prompt, from W of P and of Q with their offsets; how new each step of all plans is for
         relevance; and what the similarities of each column of h and of all plans are multiplied by.
@@ -521,9 +536,8 @@ class GroundedMethod(Method):
                 self._backend.grouped_free_alignment(W[:, h], [len(h)], offsets)
                 for W, offsets in (relevant, background)
             )
-            theta = trusted(coverage_of(*contrast(pool, others), len(h)), self._config)
-        first = len(h) - len(texts.history)  # the goal is compared by itself
-        cosines = (similar[first:] for similar in texts.cosines)
+            theta = _trusted(_coverage(*_contrast(pool, others), len(h)), self._config)
+        cosines = (similar[texts.first :] for similar in texts.cosines)  # the goal is compared by itself
         new = np.concatenate([np.zeros(0, np.float32), *(novelty(similar, _NOVELTY) for similar in cosines)])
         # Not to 0: true step lists repeat steps. Repeats judged by the segments that they share cost lists 4 to 15
         # points of the audit.
@@ -533,7 +547,7 @@ class GroundedMethod(Method):
             factor = factor * (1.0 - (1.0 - theta) * (1.0 - unlike(texts.to_goal, _GOAL_RESTATED)))
         return theta, new, np.concatenate([np.ones(len(h), np.float32), factor], dtype=np.float32)
 
-    def _group_rewards(self, pools: NarrationPools, texts: _GroupTexts) -> tuple[list[Reward], GroupAlignment]:
+    def _group_rewards(self, pools: NarrationPools, texts: GroupTexts) -> tuple[list[Reward], PromptAlignment]:
         bounds = np.cumsum([len(row) for row in texts.rows])
         near, far = self._similarities(pools, texts)
         theta, new, counted = self._novelties(texts, near, far)
@@ -544,9 +558,9 @@ class GroundedMethod(Method):
         precedence = self._backend.precedence(W, offsets)
         apart = self._backend.grouped_free_alignment(others_W.take(columns, axis=1) * counted, bounds, others_offsets)
         # P minus Q: what any narration of this length says of these steps is no evidence for the activity.
-        relevant, background = contrast(aligned, apart)
+        relevant, background = _contrast(aligned, apart)
         h = texts.rows[0]
-        coverage = coverage_of(relevant, background, len(h))
+        coverage = _coverage(relevant, background, len(h))
         # A step costs a share of what a true step earns here: the history's own mean gain, since its steps are known to
         # be true.
         price = max(relevant.history - background.history, 0.0) / max(len(h), 1) * self._config.price
@@ -577,17 +591,7 @@ class GroundedMethod(Method):
                 parts=parts,
             )
             rewards.append(reward)
-        alignment = GroupAlignment(
-            similarities=W,
-            offsets=offsets,
-            weights=weights(aligned),
-            precedence=precedence,
-            floors=texts.floors,
-            vectors=texts.vectors,
-            cosines=texts.cosines,
-            rows=texts.rows,
-            goal=len(h) > len(texts.history),
-        )
+        alignment = PromptAlignment(texts, W, offsets, weights(aligned), precedence)
         return rewards, alignment
 
 

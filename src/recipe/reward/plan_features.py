@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recipe.alignment.reference import Float32
-from recipe.reward.grounded import GroupAlignment
+from recipe.reward.grounded import PromptAlignment
 from recipe.types import Reward
 
 Float64 = NDArray[np.float64]
@@ -74,8 +74,6 @@ FEATURES = {
 
 # Cosine to an earlier step from which on a step counts as its repeat.
 _REPEATED = 0.75
-# Weight of the middle of a narration in the time of a step that the pool hardly says.
-_PRIOR = 0.01
 # Added to the support of the history, by which that of steps is divided.
 _EVEN = 0.05
 # The likeness of neighbouring steps where a plan has one step.
@@ -84,25 +82,26 @@ _NO_NEXT = 0.3
 _LENGTHENED = 8.0
 
 
-def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], positions: Float64) -> Float32:
+def plan_features(alignment: PromptAlignment, rewards: Sequence[Reward], positions: Float64) -> Float32:
     """The features [G, 49] of the plans of one prompt; zeros without steps.
 
     `rewards` are their grounded rewards, `positions` [C] where in narrations of the corpus each text usually stands.
     A plan's features do not depend on the other plans.
     """
-    h = list(alignment.rows[0])
+    texts = alignment.texts
+    h, goal = texts.rows[0], bool(texts.first)
     features = np.zeros((len(rewards), len(FEATURES)), np.float32)
     if not h:
         return features
-    first = 1 if alignment.goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
+    first = 1 if goal and len(h) > 1 else 0  # the first step that is done; without a history the goal is it
     done = h[first:]
     # A plan has a few steps: numbers of Python are several times as fast there as arrays.
-    support, time = (column.tolist() for column in _support_and_time(alignment))
-    floors, places = alignment.floors.tolist(), positions.tolist()
+    support, time = (column.tolist() for column in alignment.support_and_time())
+    floors, places = texts.floors.tolist(), positions.tolist()
     N = alignment.precedence
     # O of the grounded reward, pair by pair.
     votes = ((N - N.T) / (N + N.T + 1.0)).tolist()
-    within = alignment.vectors[h] @ alignment.vectors[h].T
+    within = texts.vectors[h] @ texts.vectors[h].T
     goal_done = fmean(within[0, first:].tolist())
     level = fmean(support[step] for step in done) + _EVEN
     reached = max(time[step] for step in done)
@@ -110,7 +109,7 @@ def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], position
     left = len(done) * (1.0 - min(max(reached, 0.05), 0.95)) / min(max(reached, 0.15), 0.95)
     floor, place = (fmean(values[step] for step in done) for values in (floors, places))
 
-    for index, (plan, cosines) in enumerate(zip(alignment.rows[1:], alignment.cosines, strict=True)):
+    for index, (plan, cosines) in enumerate(zip(texts.rows[1:], texts.cosines, strict=True)):
         n, part = len(plan), rewards[index].parts
         if not n:
             continue
@@ -139,8 +138,8 @@ def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], position
         earlier = [max((nearest_done[k], *(to_plan[j][k] for j in range(k)))) for k in range(n)]
         following = [to_plan[k][k + 1] for k in range(n - 1)] or [_NO_NEXT]
         values |= {
-            "goal": fmean(to_goal) - goal_done if alignment.goal else 0.0,
-            "goal_most": max(to_goal) if alignment.goal else 0.0,
+            "goal": fmean(to_goal) - goal_done if goal else 0.0,
+            "goal_most": max(to_goal) if goal else 0.0,
             "done": fmean(value for row in to_done for value in row),
             "done_most": fmean(nearest_done),
             "repeats": fmean(earlier),
@@ -174,20 +173,3 @@ def plan_features(alignment: GroupAlignment, rewards: Sequence[Reward], position
         values |= {"time_first": jumps[0], "time_jumps": fmean(map(abs, jumps))}
         features[index] = [values[name] for name in FEATURES]
     return features
-
-
-def _support_and_time(alignment: GroupAlignment) -> tuple[Float64, Float64]:
-    """Of each column: how much of a narration's best segment it has on average, and when it is said, 0 to 1, [C]."""
-    W, offsets, weights = alignment.similarities, alignment.offsets, alignment.weights
-    count = W.shape[1]
-    if not len(W):
-        return np.zeros(count), np.full(count, 0.5)
-    # Sums over rows add one row after the other, so that no other column changes a digit.
-    support = (np.maximum.reduceat(W, offsets[:-1], axis=0) * weights[:, None]).sum(axis=0)
-    lengths = np.diff(offsets)
-    when = (np.arange(len(W)) - np.repeat(offsets[:-1], lengths) + 0.5) / np.repeat(lengths, lengths)
-    each = np.repeat(weights, lengths)
-    squared = np.square(W)
-    mass = (squared * each.astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
-    moment = (squared * (each * when).astype(np.float32)[:, None]).sum(axis=0, dtype=np.float64)
-    return np.asarray(support, np.float64), (moment + 0.5 * _PRIOR) / (mass + _PRIOR)

@@ -101,6 +101,7 @@ def outcomes_of(scorer: Scorer, groups: Sequence[PromptGroup], *, log: bool = Fa
         outcomes = [list(own) for own in scorer.score_groups(groups)] if groups else []
     except (ComputeError, CorpusError, InputError) as error:
         if len(groups) > 1:
+            # One bad group among n costs about 2 log2(n) calls, in place of n.
             middle = len(groups) // 2
             outcomes = outcomes_of(scorer, groups[:middle]) + outcomes_of(scorer, groups[middle:])
         elif isinstance(error, InputError) and len(groups[0].plans) > 1:

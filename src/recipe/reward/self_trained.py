@@ -37,9 +37,11 @@ Float64 = NDArray[np.float64]
 CARD, WEIGHTS = "self-trained.json", "weights.npz"
 FORMAT = 1
 HIDDEN = 24
+"""Units of each hidden layer."""
 SEEDS = 3
+"""Nets, which differ in their first weights and in the pairs that they see."""
 STEPS = 1500
-"""Of training."""
+"""Steps of training."""
 # Pairs of a step, the learning rate, which falls to 0, the decay of weights, and the share of units left out.
 _BATCH, _RATE, _DECAY, _DROPPED = 256, 3e-3, 0.05, 0.1
 # Standard deviations at which a number is cut off.
@@ -254,7 +256,7 @@ class SelfTrainedMethod(Method):
         self, groups: Sequence[PromptGroup], vectors: Mapping[str, Vectors]
     ) -> Iterator[tuple[list[Reward], Float32]]:
         for rewards, alignment in self._grounded.rewards_and_alignments(groups, vectors):
-            yield rewards, plan_features(alignment, rewards, self._trained.positions(alignment.vectors))
+            yield rewards, plan_features(alignment, rewards, self._trained.positions(alignment.texts.vectors))
 
 
 def card_of(corpus: NarrationIndex) -> JsonObject:
@@ -339,6 +341,7 @@ def train_nets(
         rate = _RATE * (1.0 - step / STEPS)
         for name, gradient in gradients.items():  # AdamW (Loshchilov and Hutter, 2019)
             slow, square = moments[name]
+            # 1 - beta: beta_1 = .9 for the mean, beta_2 = .999 for the square.
             slow += 0.1 * (gradient - slow)
             square += 0.001 * (gradient**2 - square)
             turn = slow / (1.0 - 0.9 ** (step + 1)) / (np.sqrt(square / (1.0 - 0.999 ** (step + 1))) + 1e-8)

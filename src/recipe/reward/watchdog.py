@@ -1,8 +1,8 @@
 """A watchdog of training: it finds, from live completions and their rewards, how the reward is being earned.
 
 A record is JSON lines with goal, history, completion and reward. A run folder holds `completions/step-NNNNN.jsonl`.
-Elsewhere each line has a `step`, or its file is named so. `reward` is a number, null where it was not computed, or an
-object with `total` and `gated`; `clipped` is optional.
+Elsewhere each line has a `step`, or its file is named so. `reward` is a number, null or NaN where it was not computed,
+or an object with `total` and `gated`; `clipped` is optional.
 
 Findings are changes against the first steps, and levels that are wrong at any time. A change counts when it is large (a
 bound for each signal), certain (the medians of the first and of the latest steps lie far apart for the noise from step
@@ -11,8 +11,8 @@ not hide itself. The earliest findings are levels: what the reward pays for amon
 the policy has learnt it. docs/results/training.md says how early each finding comes, and how often it is false.
 """
 
+import math
 import re
-import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -136,12 +136,13 @@ class CompletionRecord:
             raise refuse("no list of steps", remedy, field="history")
         parts = reward if isinstance(reward, dict) else {"total": reward}
         total = parts.get("total", "")
-        too_large = type(total) is int and abs(total) > sys.float_info.max
+        too_large = type(total) is int and total.bit_length() > 1023  # more than a float holds
         if too_large or (total is not None and type(total) not in (int, float)):
             raise refuse("no reward", "give a number, null, or an object with 'total'", field="reward")
         completion = Completion.of(row["completion"], cut=clipped)
         earned = None
-        if total is not None:
+        # A reward that is no finite number was not computed; in a mean it would take all others with it.
+        if total is not None and math.isfinite(total):
             try:
                 # Other trainers know few parts, or none.
                 earned = _REWARD.validate_python(to_json(plain_reward(0.0, len(completion.steps))) | parts)
@@ -187,47 +188,49 @@ class StepStatistics(NamedTuple):
     goal_pay: float | None = None
     """The same of reward and the mean share of the goal's words that a step has."""
 
+    @classmethod
+    def of(cls, step: int, records: Sequence[CompletionRecord]) -> Self:
+        """The statistics of a step's completions, at least one; a prompt's completions are a group."""
+        planned = copied = repeated = 0
+        groups: dict[tuple[str, Steps], list[tuple[float, float, float, float]]] = {}
+        for record in records:
+            lines = [content_words(line) for line in record.completion.steps]
+            done = [content_words(line) for line in record.history]
+            goal = content_words(record.goal)
+            of_history = sum(is_among(line, done) for line in lines)
+            planned += len(lines)
+            copied += of_history
+            repeated += sum(is_among(line, lines[:index]) for index, line in enumerate(lines))
+            if record.reward is not None:
+                count = max(len(lines), 1)
+                restated = sum(len(goal & line) for line in lines) / max(len(goal), 1)
+                group = groups.setdefault((record.goal, record.history), [])
+                group.append((record.reward.total, float(len(lines)), of_history / count, restated / count))
 
-def step_statistics(step: int, records: Sequence[CompletionRecord]) -> StepStatistics:
-    """The statistics of a step's completions, at least one; a prompt's completions are a group."""
-    planned = copied = repeated = 0
-    groups: dict[tuple[str, Steps], list[tuple[float, float, float, float]]] = {}
-    for record in records:
-        lines = [content_words(line) for line in record.completion.steps]
-        done = [content_words(line) for line in record.history]
-        goal = content_words(record.goal)
-        of_history = sum(is_among(line, done) for line in lines)
-        planned += len(lines)
-        copied += of_history
-        repeated += sum(is_among(line, lines[:index]) for index, line in enumerate(lines))
-        if record.reward is not None:
-            count = max(len(lines), 1)
-            restated = sum(len(goal & line) for line in lines) / max(len(goal), 1)
-            group = groups.setdefault((record.goal, record.history), [])
-            group.append((record.reward.total, float(len(lines)), of_history / count, restated / count))
-
-    # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where one of the two never differs.
-    tables = [np.array(group) for group in groups.values() if len(group) > 1]
-    moved = [tuple(column - column.mean() for column in table.T) for table in tables]
-    pays = list[float | None]()
-    for column in (1, 2, 3):
-        spread = sum(float(own[0] @ own[0]) for own in moved) * sum(float(own[column] @ own[column]) for own in moved)
-        covariance = sum(float(own[0] @ own[column]) for own in moved)
-        pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)  # below, it is rounding
-    rewards = [record.reward for record in records if record.reward is not None]
-    return StepStatistics(
-        step=step,
-        length=planned / len(records),
-        copied=copied / planned if planned else None,
-        repeated=repeated / planned if planned else None,
-        reward=sum(reward.total for reward in rewards) / len(rewards) if rewards else None,
-        gated=sum(float(reward.gated) for reward in rewards) / len(rewards) if rewards else None,
-        still=sum(float(np.ptp(table[:, 0]) < 1e-9) for table in tables) / len(tables) if tables else None,
-        clipped=sum(record.clipped for record in records) / len(records),
-        length_pay=pays[0],
-        copied_pay=pays[1],
-        goal_pay=pays[2],
-    )
+        # Within groups of two or more: sum cov / sqrt(sum var * sum var), None where one of the two never differs.
+        tables = [np.array(group) for group in groups.values() if len(group) > 1]
+        moved = [tuple(column - column.mean() for column in table.T) for table in tables]
+        pays = list[float | None]()
+        for column in (1, 2, 3):
+            spread = sum(float(own[0] @ own[0]) for own in moved) * sum(
+                float(own[column] @ own[column]) for own in moved
+            )
+            covariance = sum(float(own[0] @ own[column]) for own in moved)
+            pays.append(covariance / float(np.sqrt(spread)) if spread >= 1e-18 else None)  # below, it is rounding
+        rewards = [record.reward for record in records if record.reward is not None]
+        return cls(
+            step=step,
+            length=planned / len(records),
+            copied=copied / planned if planned else None,
+            repeated=repeated / planned if planned else None,
+            reward=sum(reward.total for reward in rewards) / len(rewards) if rewards else None,
+            gated=sum(float(reward.gated) for reward in rewards) / len(rewards) if rewards else None,
+            still=sum(float(np.ptp(table[:, 0]) < 1e-9) for table in tables) / len(tables) if tables else None,
+            clipped=sum(record.clipped for record in records) / len(records),
+            length_pay=pays[0],
+            copied_pay=pays[1],
+            goal_pay=pays[2],
+        )
 
 
 def word_payments(records: Sequence[CompletionRecord]) -> Payments:
@@ -289,7 +292,7 @@ class Finding(NamedTuple):
         return self.sentence.partition(":")[0]
 
 
-class Evidence(NamedTuple):
+class _Evidence(NamedTuple):
     """The figures of a signal that holds."""
 
     before: float
@@ -343,9 +346,17 @@ class Watchdog:
     """Of the latest steps."""
     _states: dict[str, _SignalState] = field(default_factory=dict)
 
+    @classmethod
+    def after(cls, steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Self:
+        """A watchdog that has seen these steps."""
+        watchdog = cls()
+        for step, records in steps:
+            watchdog.observe(step, records)
+        return watchdog
+
     def observe(self, step: int, records: Sequence[CompletionRecord]) -> list[Finding]:
         """Add a step; returns the findings that are new. A step without completions is left out."""
-        return self.take(step_statistics(step, records), word_payments(records)) if records else []
+        return self.take(StepStatistics.of(step, records), word_payments(records)) if records else []
 
     def take(self, statistics: StepStatistics, payments: Payments | None = None) -> list[Finding]:
         """As `observe`, from the statistics of a step and what words earn in it."""
@@ -399,10 +410,10 @@ class Watchdog:
         values = (getattr(step, name) for step in self.steps)
         return np.array([value for value in values if value is not None], dtype=np.float64)
 
-    def _evidence(self) -> dict[str, Evidence]:
+    def _evidence(self) -> dict[str, _Evidence]:
         """The signals that hold now, with their figures."""
         length = _change(self._series("length"))
-        held: dict[str, Evidence] = {}
+        held: dict[str, _Evidence] = {}
         # The median slope over all pairs of the latest steps (Theil and Sen), which a few odd steps do not move.
         latest = self._series("length")[-2 * LATEST :]
         first, second = np.triu_indices(len(latest), k=1)
@@ -413,16 +424,16 @@ class Watchdog:
             values = self._series(name)
             now = float(np.median(values[-LEVEL_STEPS:])) if len(values) >= LEVEL_STEPS else -np.inf
             if now >= level and now - usual >= LEVEL_ERRORS * standard_error(values, LEVEL_STEPS):
-                held[name] = Evidence(now, now)
+                held[name] = _Evidence(now, now)
         # A policy that never ends its turn is certain at once, whatever the steps before it were.
         if self.steps[-1].clipped == 1:
-            held["clipped"] = Evidence(1.0, 1.0)
+            held["clipped"] = _Evidence(1.0, 1.0)
         paid = self._paid_word()
         if paid is not None and paid.now >= WORD_PAY:
             held["word_pay"] = paid
         return held
 
-    def _paid_word(self) -> Evidence | None:
+    def _paid_word(self) -> _Evidence | None:
         """The word whose presence goes with the reward most closely, whatever the goal; None while steps are few."""
         if len(self._payments) < LEVEL_STEPS:
             return None
@@ -438,24 +449,16 @@ class Watchdog:
             if goals[word] >= WORD_GOALS and variance * spread > 0
         ]
         best, word = max(known, default=(0.0, ""))
-        return Evidence(best, best, word=word)
+        return _Evidence(best, best, word=word)
 
 
-def replay(steps: Iterable[tuple[int, Sequence[CompletionRecord]]]) -> Watchdog:
-    """A watchdog after these steps."""
-    watchdog = Watchdog()
-    for step, records in steps:
-        watchdog.observe(step, records)
-    return watchdog
-
-
-def _change(values: Series) -> Evidence | None:
+def _change(values: Series) -> _Evidence | None:
     """First against latest values; None where there are too few."""
     if len(values) < FIRST + LATEST:
         return None
     before, now = float(np.median(values[:FIRST])), float(np.median(values[-LATEST:]))
     error = np.hypot(standard_error(values, FIRST), standard_error(values, LATEST))
-    return Evidence(before, now, float((now - before) / max(error, 1e-12)))
+    return _Evidence(before, now, float((now - before) / max(error, 1e-12)))
 
 
 def standard_error(values: Series, count: int) -> float:

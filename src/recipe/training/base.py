@@ -156,7 +156,7 @@ def _batches(
     draw = torch.Generator().manual_seed(config.seed)
     bounds = _bounds([len(ids) for ids in fitting], config.batch_tokens)
     for epoch in count():
-        # Drawn for epochs that are past, too, so that the generator stands where it stood before a kill.
+        # Past epochs are drawn too, so that the generator is in the state that it was in before a kill.
         order = torch.randperm(len(bounds), generator=draw).tolist()
         for index in order[max(0, first - epoch * len(bounds)) :]:
             rows = fitting[slice(*bounds[index])]

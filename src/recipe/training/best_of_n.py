@@ -29,10 +29,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from types import NoneType
 from typing import Any
 
 import torch
@@ -49,7 +47,7 @@ from recipe.models.devices import use_bf16
 from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
-from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, step_statistics
+from recipe.reward.watchdog import CompletionRecord, Finding, StepStatistics, Watchdog
 from recipe.text import copied_share
 from recipe.training import ranks
 from recipe.training.loop import (
@@ -84,16 +82,16 @@ from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, div
 from recipe.types import Example
 
 _LOG = logging.getLogger(__name__)
-# Of a checkpoint: where the run stands, the optimiser in the middle of a round, and the metrics.
+# In a checkpoint: the position in the run, the optimiser in the middle of a round, and the metrics.
 _STATE = "training.pt"
 # What determines round 1's plans.
 _SAMPLED = (
     "model", "examples", "prompt", "split", "n", "prompts_per_round", "temperature", "max_completion_tokens", "seed"
 )  # fmt: skip
-# Of a line in a round's record.
+# Fields of a line in a round's record, and their types.
 _ROW: dict[str, Any] = {
     "step": int, "round": int, "example_id": str, "goal": str, "history": list, "completion": str, "tokens": list,
-    "clipped": bool, "chosen": bool, "reward": dict | NoneType,
+    "clipped": bool, "chosen": bool, "reward": dict | None,
 }  # fmt: skip
 MEASURED_PROMPTS = 128
 """Prompts that the divergence, and after the last round the policy, is measured on, at most: with one plan of each a
@@ -173,7 +171,7 @@ class Rounds:
         log: MetricsLog,
         on_finding: OnFinding,
         progress: Progress,
-        measure: Measure | None = None,
+        measure: Measure | None,
     ) -> None:
         self._config, self._run, self._log, self._progress = config, run, log, progress
         self._tokenizer, self._scorer, self._on_finding = policy.tokenizer, scorer, on_finding
@@ -314,7 +312,7 @@ class Rounds:
         records = whole_records(partial, width * n, len(prompts) * n)
         write_jsonl(partial, (record.row for record in records))
         label = f"round {number}: plans" if train else f"after round {number - 1}: plans that measure it"
-        with self._progress.task(label, len(prompts) * n) as advance, partial.open("a") as stream:
+        with self._progress.task(label, len(prompts) * n) as advance, partial.open("a", encoding="utf-8") as stream:
             advance(len(records))
             for first in range(len(records) // n, len(prompts), width):
                 # A pass of the model is a sign of life.
@@ -388,7 +386,7 @@ class Rounds:
         for step, batch in _by_step(records):
             for finding in self._watchdog.observe(step, batch):
                 self._on_finding(finding)
-        statistics = step_statistics(0, records)
+        statistics = StepStatistics.of(0, records)
         prompts = {record.example_id for record in records}
         chosen = [(record, record.reward) for record in records if record.chosen and record.reward is not None]
         figures: dict[str, Any] = {
@@ -493,7 +491,7 @@ def choose(config: BestOfNConfig, number: int, records: Sequence[RoundRecord], n
         if not whole:
             continue
         # `max` takes the first of equals, as sampling wrote them: no bias by length or text.
-        best, _ = max(whole, key=itemgetter(1))
+        best, _ = max(whole, key=lambda pair: pair[1])
         # The control: it trains on as many plans of the same prompts, without the reward's choice.
         if config.choose == "random":
             best, _ = random.Random(f"{config.seed} {number} {first // n}").choice(whole)

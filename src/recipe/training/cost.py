@@ -25,6 +25,7 @@ from recipe.config.training import (
 )
 from recipe.data.examples import read_training_examples
 from recipe.progress import Advance
+from recipe.reward.scorer import Scorer
 
 STARTING = 10.0
 """Seconds in which a process starts and loads a model."""
@@ -114,7 +115,7 @@ class _TwoSteps:
         yield advance
 
     def seconds(self, task: str) -> float:
-        """Seconds of a unit by the last report of a task: the first also holds what is done once."""
+        """Seconds of one unit, from the last report of a task; the first one includes work that is done only once."""
         (before, _), (after, units) = self.done[task][-2:]
         return (after - before) / units
 
@@ -135,9 +136,15 @@ def measure(config: AnyTraining) -> StepMeasurement:
     from recipe.training import ranks  # noqa: PLC0415 - loads torch
 
     ranks.single("recipe train check --measure")
-    clock, scorer = _TwoSteps(), None
+    clock = _TwoSteps()
+    scorer: Scorer | None = None
     examples = len(read_training_examples(config.examples, config.split))
-    if isinstance(config, RewardTrainingSettings) and config.corpus is not None:
+    if isinstance(config, RewardTrainingSettings) and config.control is not None:
+        from recipe.reward.own import FunctionReward  # noqa: PLC0415
+
+        # What compares plans with continuations takes no time beside the model, and some reward has to stand for it.
+        scorer = FunctionReward(lambda goal, history, plan: len(plan))
+    elif isinstance(config, RewardTrainingSettings) and config.corpus is not None:
         from recipe.corpus.store import Corpus  # noqa: PLC0415
         from recipe.reward.verifier import Verifier  # noqa: PLC0415
 
@@ -145,7 +152,10 @@ def measure(config: AnyTraining) -> StepMeasurement:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory(prefix="recipe-measure-") as folder, suppress(_Measured):
-        changes: dict[str, Any] = {"output": Path(folder) / "run", "save_every": 1_000_000}
+        changes: dict[str, Any] = {
+            "output": Path(folder) / "run",
+            "save_every": 1_000_000,
+        }  # no checkpoint within two steps
         if not isinstance(config, BaseModelConfig):
             changes["metrics"] = ()
         if isinstance(config, RewardTrainingSettings):

@@ -2,7 +2,7 @@
 
 Left to others: TRL's trainer samples, standardises rewards in each group and steps the optimiser; `policy.py` writes
 the completions, `rewards.py` opens what scores plans and takes the means that are logged, `loop.py` keeps checkpoints
-and the merged model, `validation.py` chooses the step, `video/` and `vllm.py` are other inputs and another engine.
+and the merged model, `validation.py` chooses the step, `video.py` and `vllm.py` are other inputs and another engine.
 
 Settings differ from TRL's where its own differ from GRPO as first published: the KL term is not multiplied by the
 ratio, the loss is averaged within each sequence before the batch, rewards are scaled within the group, and the learning
@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from datasets import Dataset
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
-from trl import GRPOConfig as TrlGRPOConfig
-from trl import GRPOTrainer
 
 from recipe.artifacts import write_jsonl
 from recipe.config.training import LARGEST_RATIO, GRPOConfig
@@ -36,7 +35,7 @@ from recipe.models.devices import use_bf16
 from recipe.plan_text import Completion
 from recipe.progress import SILENT, Progress
 from recipe.reward.scorer import Scorer
-from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records, replay
+from recipe.reward.watchdog import CompletionRecord, Finding, Watchdog, read_records
 from recipe.text import planner_messages
 from recipe.training import ranks
 from recipe.training.loop import (
@@ -62,8 +61,7 @@ from recipe.training.rewards import (
 )
 from recipe.training.runs import Run, run_prompt, step_of
 from recipe.training.validation import VALIDATION_ROWS, Measure, Validation, plan_kl, require_held_out
-from recipe.training.video.data import Histories, VideoPrompts, VideoSource, bounded_frames, video_source
-from recipe.training.video.trainers import ClipsInPrompts, VideoRollOuts
+from recipe.training.video import ClipsInPrompts, Histories, VideoPrompts, VideoRollOuts, VideoSource, video_source
 from recipe.types import Example
 
 # A step's metrics as the trainer names them, and as `metrics.jsonl` does, in its order.
@@ -104,16 +102,17 @@ def train_grpo(
     """
     if config.rollouts == "vllm":
         import recipe.training.vllm  # noqa: F401, PLC0415 - an extra of its own, missed before a folder is made
-    closing = ExitStack()
     source = video_source(config, histories)
     videos = {} if source is None else {"videos": source.held}
-    # Before any model is loaded: settings of another run, a missing corpus or a service that is away end here.
-    config, scorer, run = open_reward_run("grpo", config, scorer, closing, videos)
-    if ranks.from_main(lambda: run.finished):
-        return run.model
-    log = MetricsLog(run, _metrics_row)
-    with quiet(), closing, ExitStack() as shown:
-        policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
+    with ExitStack() as stack:
+        # Before any model is loaded: settings of another run, a missing corpus or a service that is away end here.
+        config, scorer, run = open_reward_run("grpo", config, scorer, stack, videos)
+        if ranks.from_main(lambda: run.finished):
+            return run.model
+        log = MetricsLog(run, _metrics_row)
+        stack.enter_context(quiet())
+        policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
+        policy = policy if source is None else source.bounding(policy)
         if ranks.main():
             # The records of steps that are about to be repeated.
             checkpoint = run.latest_checkpoint()
@@ -125,7 +124,7 @@ def train_grpo(
         def on_finding(finding: Finding) -> None:
             _LOG.warning("%s: %s", run.folder.name, finding.sentence)
             # In view until the run ends.
-            shown.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}", 0))
+            stack.enter_context(progress.task(f"watch {run.folder.name}: {finding.headline}", 0))
 
         ends = [*end_tokens(policy.model.generation_config, policy.tokenizer), policy.tokenizer.pad_token_id]
         reward = RewardFunction(config, scorer, run, on_finding, policy.tokenizer, ends)
@@ -136,7 +135,7 @@ def train_grpo(
         if config.min_coverage is not None:
             everything = examples
             examples = ranks.from_main(lambda: covered_examples(config, scorer, everything, run))
-            shown.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered", 0))
+            stack.enter_context(progress.task(f"{len(everything) - len(examples)} prompts left out, not covered", 0))
         trainer = grpo_trainer(config, policy, examples, reward, run, source)
         validation = None
         if config.validation is not None:
@@ -155,6 +154,7 @@ class RewardFunction:
     scores, records and watches the completions of all, so that rewards do not depend on the number of processes.
     """
 
+    # TRL logs a reward function's metrics under this name.
     __name__ = "verifier"
 
     def __init__(
@@ -176,7 +176,7 @@ class RewardFunction:
         self._scorer, self._config = scorer, config
         self._folder, self._longest = run.completions, config.max_completion_tokens
         recorded = ranks.main() and any(self._folder.glob("*.jsonl"))
-        self._watchdog = replay(read_records(self._folder)) if recorded else Watchdog()
+        self._watchdog = Watchdog.after(read_records(self._folder)) if recorded else Watchdog()
         self.on_finding = on_finding
 
     def __call__(
@@ -242,7 +242,7 @@ class RewardFunction:
         return [None if record.reward is None else record.reward.total for record in records]
 
 
-class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
+class SilentGRPOTrainer(SilentTrainer, trl.GRPOTrainer):  # type: ignore[misc]
     """TRL's trainer, silent, with prompts read once and the output layer on the tokens of completions only.
 
     TRL 1.16 reads a prompt again before each of its completions, and applies the output layer to prompts and padding
@@ -264,7 +264,7 @@ class SilentGRPOTrainer(SilentTrainer, GRPOTrainer):  # type: ignore[misc]
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """TRL's loss; a step's last pass logs `kl_plan`, the mean KL of its plans in nats."""
         loss: torch.Tensor = super()._compute_loss(model, inputs)
-        if self.beta != 0.0:
+        if self.beta != 0.0:  # without a KL term TRL computes no reference
             # Summed over the passes of a step: a pass holds some of its plans only.
             self._spent += plan_kl(self._written, inputs["ref_per_token_logps"], inputs["completion_mask"])
             if self.accelerator.sync_gradients:
@@ -341,6 +341,7 @@ class VideoGRPOTrainer(ClipsInPrompts, SilentGRPOTrainer):
 def _by_prompt(passes: Sequence[Row]) -> list[Row]:
     """The rows of several passes, those of one prompt next to each other, in as many passes of the same size."""
     prompts = [row for own in passes for row in own["prompt_ids"].tolist()]
+    # Any order serves in which equal prompts are neighbours.
     order = sorted(range(len(prompts)), key=prompts.__getitem__)
     size = len(order) // len(passes)
     parts = [order[first : first + size] for first in range(0, len(order), size)]
@@ -377,6 +378,7 @@ def _behind_prompts(
     gaps = [width + head - len(prompt) for prompt in distinct]
     rest = ids.new_tensor([[0] * gap + [*prompt[head:]] for gap, prompt in zip(gaps, distinct, strict=True)])
     seen = mask.new_tensor([[1] * head + [0] * gap + [1] * (width - gap) for gap in gaps])
+    # Positions count the tokens that are seen, so that padding on the left moves none.
     states = body(
         input_ids=rest,
         attention_mask=seen,
@@ -422,7 +424,7 @@ def grpo_trainer(
     reward: RewardFunction,
     run: Run,
     source: VideoSource | None = None,
-) -> GRPOTrainer:
+) -> trl.GRPOTrainer:
     """The trainer of one run, from text or from the videos of `source`; raises InputError for videos and a model of
     text.
     """
@@ -455,7 +457,7 @@ def grpo_trainer(
     if source is not None:
         prompts = VideoPrompts(config.model, policy, source.histories)
         further |= {"merger_rate": config.merger_learning_rate, "prompts": prompts, "examples": examples}
-    trainer: GRPOTrainer = kind(
+    trainer: trl.GRPOTrainer = kind(
         **further,
         model=policy.model,
         reward_funcs=reward,
@@ -468,7 +470,7 @@ def grpo_trainer(
     return trainer
 
 
-def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
+def trl_arguments(config: GRPOConfig, run: Run) -> trl.GRPOConfig:
     """Our settings as TRL's."""
     completions = config.prompts_per_step * config.group_size
     micro, accumulated = ranks.passes(completions, config.micro_batch, "prompts_per_step x group_size")
@@ -489,7 +491,7 @@ def trl_arguments(config: GRPOConfig, run: Run) -> TrlGRPOConfig:
                 "vllm_importance_sampling_mode": config.vllm.correction,
                 "vllm_importance_sampling_clip_max": LARGEST_RATIO,
             }
-    return TrlGRPOConfig(
+    return trl.GRPOConfig(
         **shared,
         max_steps=config.steps,
         per_device_train_batch_size=micro,

@@ -143,6 +143,7 @@ def fit(
         problem = f"process {ranks.rank()} of the run does not see it"
         raise InputError.at(checkpoint, problem, "put `output` on a disk that all machines share")
     progress = progress if ranks.main() else SILENT
+    # It would print every row to standard output, where only the result of a command belongs.
     trainer.remove_callback(PrinterCallback)
     if validation is not None:
         validation.open(None if checkpoint is None else step_of(checkpoint))
@@ -288,7 +289,7 @@ class MetricsLog:
 
     `shape` makes a row of a trainer's record, or None for a record that is not about a step. Records come from the
     trainer's own history, which a checkpoint holds: a resumed run first writes the rows up to its checkpoint and goes
-    on from there, so that no step is missing or stands twice. TensorBoard hides what came after the checkpoint.
+    on from there, so that every step has exactly one row. TensorBoard hides what came after the checkpoint.
     Raises MissingExtra.
     """
 
@@ -307,7 +308,7 @@ class MetricsLog:
     def open(self, history: Sequence[Row]) -> None:
         """Begin, with the trainer's records up to the step that is resumed from.
 
-        Raises InputError where a tracker cannot be begun.
+        Raises InputError where a tracker cannot start.
         """
         earlier = self.rows(history)
         path = self._run.folder / "metrics.jsonl"
@@ -330,7 +331,7 @@ class MetricsLog:
             self._writers.append(partial(self._send_plans, trackers))
 
     def _tracker(self, kind: Metrics, first: int) -> GeneralTracker:
-        """A tracker that is begun; `first` is the step after the one that is resumed from."""
+        """A started tracker; `first` is the step after the one that is resumed from."""
         PartialState()  # trackers ask which process this is
         project, folder = self._config.tracking.project, self._run.folder
         name = self._config.tracking.run or folder.resolve().name

@@ -1,11 +1,9 @@
 """A policy: loading for training, adapters, roll-outs, and saving the merged model as a standalone folder."""
 
-import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -68,7 +66,7 @@ def lora_config(settings: LoraSettings, model: PreTrainedModel, *, video: bool =
 
 
 def trained_in_float32(model: PeftModel) -> None:
-    """Hold what is trained in float32, as the adapters are: steps of the merger would be lost in bfloat16."""
+    """Keep trained weights in float32, as adapters are: bfloat16 would round small steps of the merger away."""
     for weight in model.parameters():
         if weight.requires_grad:
             weight.data = weight.data.float()
@@ -175,8 +173,8 @@ def load_adapter(model: PeftModel, folder: Path) -> None:
     except (OSError, ValueError, SafetensorError) as error:
         raise InputError.at(file, f"the adapter is damaged ({first_line(error)})", remedy) from None
     wanted = get_peft_model_state_dict(model, save_embedding_layers=False)
-    shapes = ({name: weight.shape for name, weight in held.items()} for held in (weights, wanted))
-    if not operator.eq(*shapes) or not all(torch.isfinite(weight).all() for weight in weights.values()):
+    own, its = ({name: weight.shape for name, weight in held.items()} for held in (weights, wanted))
+    if own != its or not all(torch.isfinite(weight).all() for weight in weights.values()):
         raise InputError.at(file, "the adapter is not one of this run's model", remedy)
     set_peft_model_state_dict(model, weights)
 
@@ -186,7 +184,7 @@ def save_model(
     tokenizer: PreTrainedTokenizerBase,
     target: Path,
     video: VideoProcessor | None = None,
-    card: Mapping[str, str] = MappingProxyType({}),
+    card: Mapping[str, str] | None = None,
 ) -> None:
     """Save a standalone model in the standard layout, all or nothing: weights, of adapters merged into the model's,
     configs, tokenizer, video processor and the card's files.
@@ -200,7 +198,7 @@ def save_model(
         tokenizer.save_pretrained(partial)
         if video is not None:
             video.save(partial)
-        for name, text in card.items():
+        for name, text in (card or {}).items():
             (partial / name).write_text(text, encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ from the number of parameters; time is measured by two steps of the run (`recipe
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -51,6 +51,15 @@ class Requirement:
     subject: str
     state: State
     sentence: str
+
+    @classmethod
+    def of(cls, subject: str, look: Callable[[], str | tuple[State, str]]) -> "Requirement":
+        """What looking for a thing says, or `missing` with the error that it raises."""
+        try:
+            sentence = look()
+        except (RecipeError, OSError) as error:
+            return cls(subject, "missing", str(error))
+        return cls(subject, "ok", sentence) if isinstance(sentence, str) else cls(subject, *sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +111,13 @@ class Preflight:
     findings: tuple[Requirement, ...]
     estimate: MemoryEstimate | None
     """None where the model's size is not known."""
-    ready: bool = field(default=False)
+    ready: bool
     """Whether nothing is missing."""
 
 
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:
-    """Look for all that a run needs, and say what it holds. Writes nothing, and raises for no missing thing."""
+    """Look for everything that a run needs, and estimate its size. Writes nothing; what is missing is a finding."""
+    check = Requirement.of
     findings = [check("packages", lambda: _packages(config))]
     findings.append(check("examples", lambda: _examples(config)))
     installed = findings[0].state != "missing" or all(find_spec(name) for name in ("torch", "transformers"))
@@ -125,7 +135,9 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
         elif config.input == "video":
             findings.append(check("videos", lambda: _videos(config)))
     if isinstance(config, RewardTrainingSettings):
-        if (corpus := config.corpus) is not None:
+        if config.control is not None:
+            findings.append(Requirement("reward", "ok", "the control: plans are rewarded by the true continuation"))
+        elif (corpus := config.corpus) is not None:
             findings.append(check("corpus", lambda: _corpus(corpus, installed)))
         else:
             asked = f"{config.reward_service}: the service is asked when the run starts"
@@ -155,15 +167,6 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
     return Preflight(stage, tuple(findings), estimate, all(finding.state != "missing" for finding in findings))
 
 
-def check(subject: str, look: Callable[[], str | tuple[State, str]]) -> Requirement:
-    """What looking for a thing says, or `missing` with the error that it raises."""
-    try:
-        sentence = look()
-    except (RecipeError, OSError) as error:
-        return Requirement(subject, "missing", str(error))
-    return Requirement(subject, "ok", sentence) if isinstance(sentence, str) else Requirement(subject, *sentence)
-
-
 def _packages(config: AnyTraining) -> str:
     """Raises MissingExtra."""
     needed = {"train": "training"}
@@ -182,11 +185,9 @@ def _packages(config: AnyTraining) -> str:
 
 
 def _examples(config: AnyTraining) -> str:
+    """Raises InputError, also where there are none."""
     count = len(read_training_examples(config.examples, config.split))
-    of = f" of split {config.split!r}" if config.split else ""
-    if not count:
-        raise InputError.at(config.examples, "it holds no example", "write some, for example with recipe data prepare")
-    return f"{config.examples}: {count:,} examples{of}"
+    return f"{config.examples}: {count:,} examples{f' of split {config.split!r}' if config.split else ''}"
 
 
 def _end_of_turn(config: TrainingSettings, reader: "Reader") -> str | tuple[State, str]:
@@ -216,7 +217,7 @@ def _file(path: Path) -> str:
 
 
 def _videos(config: TrainingSettings) -> str:
-    from recipe.training.video.data import video_source  # noqa: PLC0415 - loads torch
+    from recipe.training.video import video_source  # noqa: PLC0415 - loads torch
 
     source = video_source(config, None)
     assert source is not None
@@ -225,13 +226,12 @@ def _videos(config: TrainingSettings) -> str:
 
 def _in_hub_cache(name: str, revision: str | None, *files: str) -> bool:
     """Whether one of the files of a hub's model is in the local cache."""
-    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - slow to import
-    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+    from huggingface_hub import errors, try_to_load_from_cache  # noqa: PLC0415 - slow to import
 
     try:
         paths = (try_to_load_from_cache(name, file, revision=revision) for file in files)
         return any(isinstance(path, str) for path in paths)
-    except HFValidationError:
+    except errors.HFValidationError:
         return False
 
 
@@ -274,7 +274,7 @@ def model_findings(name: str, revision: str | None, into: "list[Reader]") -> Ite
             return _from_hub(name, revision)
         return f"{name}: {into[-1].config.model_type}, {'in a folder' if local else 'at hand'}"
 
-    yield check("model", look)
+    yield Requirement.of("model", look)
 
 
 def _corpus(folder: Path, installed: bool) -> str:

@@ -60,13 +60,13 @@ PLACES = ("output", "reward_service", "reward_patience", "tracking")
 """Settings that change no result: where the run lies, where its rewards come from, and its name where metrics go."""
 _COMPLETE = "complete.json"
 _CHECKPOINT = re.compile(r"checkpoint-[0-9]+")
-# Settings of validation and reward whose content stands among the inputs.
+# Settings of validation and reward that name files; their content is compared among the inputs.
 _NESTED_FILES: dict[str, Any] = {
     "validation": {"examples": True, "graphs": True},
     "reward": {"grounded": {"self_trained": True}},
 }
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# In what safetensors and torch raise where a file cannot be written to its end.
+# How safetensors and torch say in words that a file could not be written to its end.
 _NO_SPACE_IN_WORDS = (*(f"(os error {number})" for number in _NO_SPACE), "inline_container.cc")
 _TITLES = {
     "base": "trained from scratch",
@@ -89,7 +89,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """True once the model stands in its place."""
+        """True once the model is in its place."""
         return bool(read_json(self.folder / "run.json").get("finished")) and self.model.is_dir()
 
     def finish(self, seconds: float, notes: Sequence[str] = ()) -> Path:
@@ -163,7 +163,7 @@ class Run:
 
     @contextmanager
     def on_disk(self) -> Iterator[None]:
-        """Raises InputError in place of what is raised within where the disk is full; checkpoints stay as they were."""
+        """Turns an error that comes from a full disk into an InputError; checkpoints stay as they were."""
         try:
             yield
         except Exception as error:
@@ -220,7 +220,7 @@ def run_inputs(config: TrainingSettings) -> dict[str, Path | str | JsonObject]:
 
 
 def run_prompt(config: TrainingSettings) -> PlannerPrompt:
-    """The prompt of a run: that of its settings, else that of its model. Raises InputError."""
+    """The prompt that the settings name, else the one that the model was trained with. Raises InputError."""
     if config.prompt:
         return open_prompt(config.prompt)
     return PLAIN if config.input == "video" else remembered_prompt(config.model)

@@ -30,7 +30,7 @@ class ServedReward:
         self.reward: JsonObject = {}
 
     def first_reward(self) -> JsonObject:
-        """The verifier that a finished run recorded, so that no service is needed then, else that of the service.
+        """The verifier that a finished run recorded, which needs no service any more, else that of the service.
 
         Raises as `current_reward`.
         """

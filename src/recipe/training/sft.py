@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import trl
 from datasets import Dataset
-from trl import SFTConfig as TrlSFTConfig
-from trl import SFTTrainer
 
 from recipe.config.training import SFTConfig
 from recipe.data.examples import read_training_examples
@@ -25,8 +24,7 @@ from recipe.training import ranks
 from recipe.training.loop import MetricsLog, SilentTrainer, can_share, fit, quiet, read_head, renamed, shared_arguments
 from recipe.training.policy import load_policy, lora_config
 from recipe.training.runs import Run, open_run, run_inputs, run_prompt
-from recipe.training.video.data import Collator, Histories, VideoPrompts, VideoSource, bounded_frames, video_source
-from recipe.training.video.trainers import VideoSFTTrainer
+from recipe.training.video import Collator, Histories, VideoPrompts, VideoSFTTrainer, VideoSource, video_source
 from recipe.types import Example
 
 _FIELDS = {
@@ -38,7 +36,7 @@ _FIELDS = {
 }
 
 
-class SilentSFTTrainer(SilentTrainer, SFTTrainer):  # type: ignore[misc]
+class SilentSFTTrainer(SilentTrainer, trl.SFTTrainer):  # type: ignore[misc]
     """TRL's trainer, silent, which reads once what all rows of a pass begin with: the system's turn and more."""
 
     shares_head = True
@@ -78,7 +76,8 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
         return run.model
     log = MetricsLog(run, partial(renamed, names=_FIELDS))
     with quiet():
-        policy = bounded_frames(load_policy(config.model, config.revision, bf16=use_bf16(config.bf16)), source)
+        policy = load_policy(config.model, config.revision, bf16=use_bf16(config.bf16))
+        policy = policy if source is None else source.bounding(policy)
         examples = read_training_examples(config.examples, config.split) if source is None else source.examples
         trainer = sft_trainer(config, policy, examples, run, source)
         if not len(trainer.train_dataset):
@@ -91,7 +90,7 @@ def train_sft(config: SFTConfig, progress: Progress = SILENT, histories: Histori
 
 def sft_trainer(
     config: SFTConfig, policy: Checkpoint, examples: list[Example], run: Run, source: VideoSource | None = None
-) -> SFTTrainer:
+) -> trl.SFTTrainer:
     """The trainer of one run, from text or from the videos of `source`; labels outside the assistant's turn, of which
     its end is a part, are masked. Raises InputError for videos and a model of text.
     """
@@ -121,7 +120,7 @@ def sft_trainer(
         ]
         return SilentSFTTrainer(
             model=policy.model,
-            args=TrlSFTConfig(**arguments, num_train_epochs=config.epochs, max_length=config.max_tokens),
+            args=trl.SFTConfig(**arguments, num_train_epochs=config.epochs, max_length=config.max_tokens),
             train_dataset=Dataset.from_list(rows),
             processing_class=policy.tokenizer,
             peft_config=lora_config(config.lora, policy.model),
@@ -135,7 +134,7 @@ def sft_trainer(
     return VideoSFTTrainer(
         merger_rate=config.merger_learning_rate,
         model=policy.model,
-        args=TrlSFTConfig(**arguments, dataset_kwargs={"skip_prepare_dataset": True}),
+        args=trl.SFTConfig(**arguments, dataset_kwargs={"skip_prepare_dataset": True}),
         train_dataset=Dataset.from_list([{"example": index, "draw": draw} for draw, index in enumerate(drawn)]),
         data_collator=Collator(prompts, examples, config.max_tokens, policy.tokenizer.pad_token_id),
         processing_class=policy.tokenizer,

@@ -37,7 +37,7 @@ Measure = Callable[[Sequence[Example], Sequence[Sequence[str]]], Sequence[float 
 
 VALIDATION_ROWS = "validation.jsonl"
 BEST = "best"
-# Of a row, what a card does not show.
+# Fields of a row that a card leaves out.
 _NO_FIGURES = ("step", "measure", "prompts", "gain")
 # Plans whose likelihood is computed at once.
 _AT_ONCE = 32
@@ -54,7 +54,7 @@ class Validation:
         ends: Sequence[int],
         at_once: int,
         scorer: Scorer | None,
-        measure: Measure | None = None,
+        measure: Measure | None,
         unit: str = "step",
     ) -> None:
         """Plans are sampled as those of the run, `at_once` in a batch, until one of `ends`.
@@ -86,6 +86,8 @@ class Validation:
 
     def _kept_rows(self, done: int | None) -> list[dict[str, Any]]:
         path, rows = self._run.folder / VALIDATION_ROWS, list[dict[str, Any]]()
+        if done == 0 and path.is_file() and not path.stat().st_size:
+            done = None  # rounds have a checkpoint before the base is validated, and the run was stopped in between
         for line, (_, row) in enumerate([] if done is None else read_jsonl(path), start=1):
             figures = (row.get("kl_plan"), row.get(self._settings.measure))
             known = type(row.get("step")) is int and all(type(figure) in (int, float) for figure in figures)

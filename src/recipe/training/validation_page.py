@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recipe.artifacts import JsonObject, read_json, read_jsonl, write_text
-from recipe.errors import MissingExtra
+from recipe.errors import InputError, MissingExtra
 from recipe.report.colours import BLUE, VERMILION
 from recipe.report.elements import Cell, Figure, Section, Table, headings, row
 from recipe.report.page import render
@@ -26,10 +26,12 @@ Row = Mapping[str, Any]
 
 
 def read_validations(run: Path) -> tuple[list[Row], JsonObject, Literal["step", "round"]]:
-    """The validations of a run in order, its record, which is empty while it goes on, and what is counted between them.
+    """The validations of a run in order, its record, and what is counted between them.
 
     Raises InputError where none is there yet.
     """
+    if (run / DATA).is_file() and not (run / DATA).stat().st_size:
+        raise InputError.at(run / DATA, "the run has not validated yet", "wait until the base is validated")
     rows: list[Row] = [line for _, line in read_jsonl(run / DATA)]
     record = read_json(run / "run.json") if (run / "run.json").is_file() else {}
     return rows, record, "round" if record.get("stage") == "best-of-n" else "step"
@@ -44,15 +46,15 @@ def write_validation_page(run: Path) -> Path:
     measure = rows[0]["measure"]
     kept = max(rows, key=lambda line: line[measure])  # the earliest of equals
     findings = record.get("notes") or [f"Best so far: {unit} {kept['step']}. The run is not finished."]
-    svg = inline_svg(validation_figure(rows, kept, unit), "validation", CAPTION)
+    svg = inline_svg(_validation_figure(rows, kept, unit), "validation", CAPTION)
     title = f"Validation by {unit}"
-    section = Section("curve", title, title, blocks=(Figure(svg, CAPTION), validation_table(rows, kept, unit)))
+    section = Section("curve", title, title, blocks=(Figure(svg, CAPTION), _validation_table(rows, kept, unit)))
     subtitle = f"recipe train {record['stage']}" if record.get("stage") else ""
     write_text(run / PAGE, render(f"Validation of {run.resolve().name}", subtitle, findings, [section]))
     return run / PAGE
 
 
-def validation_figure(rows: Sequence[Row], kept: Row, unit: str) -> Drawing:
+def _validation_figure(rows: Sequence[Row], kept: Row, unit: str) -> Drawing:
     """The reward and the measure over training, one panel each."""
     lines, levels = [], {}
     for name in dict.fromkeys(("reward", rows[0]["measure"])):
@@ -66,7 +68,7 @@ def validation_figure(rows: Sequence[Row], kept: Row, unit: str) -> Drawing:
     return figure
 
 
-def validation_table(rows: Sequence[Row], kept: Row, unit: str) -> Table:
+def _validation_table(rows: Sequence[Row], kept: Row, unit: str) -> Table:
     """One row a validation."""
     measure = rows[0]["measure"]
     named = [] if measure == "reward" else [measure]

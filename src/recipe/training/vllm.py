@@ -22,7 +22,7 @@ from recipe.reward.watchdog import Finding
 from recipe.training import ranks
 from recipe.training.policy import RollOuts, row_keys
 from recipe.training.runs import rollout_decoding
-from recipe.training.video.trainers import VideoRollOuts
+from recipe.training.video import VideoRollOuts
 
 try:
     from vllm import SamplingParams
@@ -99,7 +99,7 @@ class VllmVideoRollOuts(VllmRollOuts, VideoRollOuts):
         return [made[id(request)] for request in trainer.requests]
 
 
-def merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
+def _merged_weights(model: PeftModel) -> Iterator[tuple[str, torch.Tensor]]:
     """The policy's weights under vLLM's names, adapters merged into copies, one at a time.
 
     TRL merges adapters into the frozen weights themselves and takes them out again. In bfloat16 the rounding moves the
@@ -134,7 +134,7 @@ class VllmTrainer:
         with _engine_options(**precision(bf16=use_bf16(config.bf16)), **one_video(video), **loading):
             super().__init__(**options)
         trainer: Any = self
-        trainer.vllm_generation._iter_named_params = functools.partial(merged_weights, trainer.model)
+        trainer.vllm_generation._iter_named_params = functools.partial(_merged_weights, trainer.model)
 
     def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **options: Any) -> Any:
         compute = super()._get_per_token_logps_and_entropies  # type: ignore[misc]

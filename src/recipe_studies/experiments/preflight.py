@@ -4,7 +4,7 @@ from pathlib import Path
 
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
 from recipe.prompting import open_prompt
-from recipe.training.preflight import Requirement, check, encoder_at_hand, model_findings
+from recipe.training.preflight import Requirement, encoder_at_hand, model_findings
 from recipe_studies.experiments.expand import expand, read_inputs
 from recipe_studies.experiments.schedule import finished_stages, run_state
 from recipe_studies.experiments.settings import AnyExperiment, WorldSource, require_packages_of
@@ -20,14 +20,14 @@ def check_experiment(
     that cannot be used.
     """
     study = study_of(config)
-    findings = [check("packages", lambda: require_packages_of(config))]
+    findings = [Requirement.of("packages", lambda: require_packages_of(config))]
     installed = findings[0].state != "missing"
     if config.model and installed:
         findings += model_findings(config.model, None, [])
     if config.prompt:
-        findings.append(check("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read"))
+        findings.append(Requirement.of("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read"))
     if installed:
-        findings.append(check("encoder", lambda: encoder_at_hand({"name": config.corpus.encoder.name}, True)))
+        findings.append(Requirement.of("encoder", lambda: encoder_at_hand({"name": config.corpus.encoder.name}, True)))
     source, root = config.source, data or Path()
     if isinstance(source, WorldSource):
         findings.append(Requirement("data", "ok", "drawn from the embedded world"))
@@ -44,7 +44,7 @@ def check_experiment(
             else:
                 origin = f"{BENCHMARKS[name].download}; home page {BENCHMARKS[name].home}"
                 findings.append(Requirement("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
-    findings.append(check("output", lambda: f"{run_dir}: {run_state(run_dir)}"))
+    findings.append(Requirement.of("output", lambda: f"{run_dir}: {run_state(run_dir)}"))
     is_ready = all(finding.state != "missing" for finding in findings)
     stages = expand(study, read_inputs(config, data)) if is_ready else []
     done = {*finished_stages(run_dir, stages)}

@@ -35,7 +35,7 @@ from recipe.progress import Progress
 from recipe.reward.scorer import PromptGroup, score_or_raise
 from recipe.reward.self_trained import CARD
 from recipe.reward.verifier import Verifier
-from recipe.reward.watchdog import read_records, replay
+from recipe.reward.watchdog import Watchdog, read_records
 from recipe.stats import Interval
 from recipe.training.validation_page import read_validations
 from recipe.types import Example
@@ -155,7 +155,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
         alarms=tuple(
             Alarm(arm.regime, finding.since, finding.sentence, arm.config.seed)
             for arm in study.reward_arms
-            for finding in replay(read_records(run_dir / arm.folder)).findings
+            for finding in Watchdog.after(read_records(run_dir / arm.folder)).findings
         ),
     )
     controls, gaps = _controls(measured, means, seed)

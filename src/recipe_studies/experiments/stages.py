@@ -33,7 +33,7 @@ from recipe_studies.experiments.settings import SELF_TRAINED
 from recipe_studies.experiments.study import BASE, COPIES, CORPUS, LABELS, TEST, TRAIN, VALIDATION, PlanSet
 
 if TYPE_CHECKING:
-    from recipe.training.video.data import Renderer
+    from recipe.training.video import Renderer
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,7 @@ from recipe.training.grpo import RewardFunction, VideoGRPOTrainer, grpo_trainer,
 from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
-from recipe.training.video.data import BANNED_TOKENS, VideoSource
-from recipe.training.video.trainers import FrozenTower, decoder_inputs
+from recipe.training.video import BANNED_TOKENS, FrozenTower, VideoSource, decoder_inputs
 
 MERGER = {"ln_q.weight", "mlp.0.bias", "mlp.0.weight", "mlp.2.bias", "mlp.2.weight"}
 

@@ -14,8 +14,7 @@ from recipe.errors import InputError
 from recipe.models.checkpoints import Checkpoint
 from recipe.models.vision import Patches, mrope_positions
 from recipe.training.policy import load_policy, lora_config
-from recipe.training.video.data import VideoPrompts
-from recipe.training.video.trainers import FrozenTower, decoder_inputs
+from recipe.training.video import FrozenTower, VideoPrompts, decoder_inputs
 from recipe.types import Example, Frames
 
 Batch = dict[str, Any]

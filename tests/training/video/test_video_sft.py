@@ -16,8 +16,7 @@ from recipe.training.loop import quiet
 from recipe.training.policy import load_policy
 from recipe.training.runs import open_run
 from recipe.training.sft import sft_trainer, train_sft
-from recipe.training.video.data import VideoSource
-from recipe.training.video.trainers import VideoSFTTrainer
+from recipe.training.video import VideoSFTTrainer, VideoSource
 from recipe.types import Example
 
 

@@ -13,7 +13,7 @@ from recipe.config import FrameConfig, SFTConfig
 from recipe.data.examples import write_examples
 from recipe.errors import ConfigError, InputError
 from recipe.models.checkpoints import load_checkpoint
-from recipe.training.video.data import video_source
+from recipe.training.video import video_source
 from recipe.types import Example
 
 

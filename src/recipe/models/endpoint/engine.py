@@ -13,7 +13,6 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from weakref import WeakSet
 
 from recipe.config.models import ModelConfig
@@ -43,20 +42,18 @@ _LOOK = 0.05
 class EndpointEngine(Engine):
     """Completes chats over HTTP; a context manager, and safe to share between threads."""
 
-    def __init__(self, config: ModelConfig, ledger: Ledger | None = None) -> None:
+    def __init__(self, config: ModelConfig, ledger: Ledger) -> None:
         """Prepare to ask; nothing is sent. Raises InputError for an address or a key that cannot be used."""
         self.config = config
-        self._host = Host(config, ledger or Ledger())
+        self._host = Host(config, ledger)
         self._slots = asyncio.Semaphore(config.concurrency)
-        # Of the calls under way, each set once nothing new is to be asked.
+        # One event for each call under way; once it is set, the call asks nothing new.
         self._ends: WeakSet[asyncio.Event] = WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="endpoint", daemon=True)
         self._thread.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
         self.close(_GRACE if interrupted else 0.0)
 

@@ -81,12 +81,12 @@ _REMEDIES = {
 _METHOD = "/chat/completions"
 _LOG = logging.getLogger(__name__)
 FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
-"""Seconds."""
+"""Seconds before the second try, and before any later one at most, where the host asks for none."""
 # Seconds at least between two lines that say that it waits.
 _QUIET = 5.0
 
 
-class TransientError(Exception):
+class _TransientError(Exception):
     """A failure that may be over at the next try."""
 
     def __init__(
@@ -111,22 +111,22 @@ class RequestRefused(InputError):
         self.error = error
 
 
-def failure_of(error: Exception, url: str, timeout: float) -> TransientError | InputError:
+def _failure_of(error: Exception, url: str, timeout: float) -> _TransientError | InputError:
     """A failure of the connection, of the endpoint or of reading: one that passes, or one that does not."""
     if isinstance(error, openai.APIStatusError):
         response = error.response
         return _failure_of_status(response.status_code, response.text, url, retry_after(response.headers))
     if isinstance(error, TimeoutError | openai.APITimeoutError):
         remedy = "check that the endpoint is not overloaded or still loading, or allow more with model.timeout"
-        return TransientError(f"no answer within {timeout:g} s", remedy)
+        return _TransientError(f"no answer within {timeout:g} s", remedy)
     if isinstance(error, Unreadable):
-        return TransientError(str(error), error.remedy, unread=True, replied=True)
+        return _TransientError(str(error), error.remedy, unread=True, replied=True)
     cause = (isinstance(error, openai.APIError) and error.__cause__) or error  # the SDK wraps errors of connections
     reason = f"the connection failed ({type(cause).__name__}: {str(cause).rstrip('.') or 'no reason given'})"
-    return TransientError(reason, "check that the endpoint runs and that the address is right")
+    return _TransientError(reason, "check that the endpoint runs and that the address is right")
 
 
-def _failure_of_status(status: int, text: str, url: str, wait: float | None = None) -> TransientError | InputError:
+def _failure_of_status(status: int, text: str, url: str, wait: float | None = None) -> _TransientError | InputError:
     """`wait` seconds are what the endpoint asks for."""
     error = read_error(text)
     said = repr(shortened(error.said)) if error.said and not error.said.startswith("<") else quoted(text)
@@ -137,7 +137,7 @@ def _failure_of_status(status: int, text: str, url: str, wait: float | None = No
         return InputError.at(url, problem, remedy)
     too_long = re.search(_CONTEXT, words)
     if (status in _PASSING or status >= 500) and not too_long:
-        return TransientError(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
+        return _TransientError(problem, remedy, wait=wait, replied=status not in _UNDECIDED)
     failure = InputError.at(url, problem, remedy)
     if status not in _ONE_CHAT and not too_long:
         return failure
@@ -196,7 +196,7 @@ class Host:
                 replied += 1
                 if not self.fields.fall(sent, refused.error):
                     raise
-            except TransientError as failure:
+            except _TransientError as failure:
                 tries, unread = tries + 1, unread + failure.unread
                 replied += failure.replied
                 spent, wait = time.monotonic() - began, wait_before_try(tries, failure.wait, FIRST_WAIT, _LONGEST_WAIT)
@@ -230,8 +230,8 @@ class Host:
     async def stream(self, request: ModelRequest, hand_on: Callable[[str], None]) -> Answer:
         """Hand on the pieces of an answer as they come, and return it whole; raises any error of the connection."""
         fields = await self._fields(request)
-        began, finish, tokens = time.monotonic(), None, (0, 0)
-        text = refusal = reasoning = ""
+        began, tokens = time.monotonic(), (0, 0)
+        text = finish = refusal = reasoning = ""
         while True:
             sent = self.fields.of(replace(request, schema=None, logprobs=False), fields)
             body, headers = body_and_headers(sent | {"stream": True}, request, 0)
@@ -240,18 +240,21 @@ class Host:
                 stream = await self._client.post(_METHOD, content=body, options={"headers": headers}, **how)
                 break
             except openai.APIStatusError as error:
-                refused = failure_of(error, self.url, self._config.timeout)
+                refused = _failure_of(error, self.url, self._config.timeout)
                 if not isinstance(refused, RequestRefused) or not self.fields.fall(sent, refused.error):
                     raise
         async with stream:
             async for event in stream:
                 piece = parse_piece(event)
-                finish, tokens = finish or piece.finish, piece.tokens or tokens
+                finish = finish or piece.finish
+                # The last report counts: some hosts send one at the end, some with each piece what there is so far.
+                reported = (piece.tokens_in, piece.tokens_out)
+                tokens = reported if any(reported) else tokens
                 refusal, reasoning = refusal + piece.refusal, reasoning + piece.reasoning
                 if piece.text:
                     text += piece.text
                     hand_on(piece.text)
-        if finish is None:
+        if not finish:
             raise Unreadable("the answer has no end")
         seconds = round(time.monotonic() - began, 3)
         self.fields.answered(sent)
@@ -272,7 +275,7 @@ class Host:
         return request_fields(request, self._config)
 
     async def _try(self, fields: JsonObject, request: ModelRequest, replied: int, ended: asyncio.Event) -> Answer:
-        """One request; what the host says is no JSON is an answer. Raises TransientError, InputError."""
+        """One request; what the host says is no JSON is an answer. Raises _TransientError, InputError."""
         await _sleep(self._quiet_until - time.monotonic(), ended)
         (body, headers), began = body_and_headers(fields, request, replied), time.monotonic()
         try:
@@ -290,7 +293,7 @@ class Host:
                     raise
             failure = _failure_of_status(status, response.text, self.url)
         except (openai.APIError, httpx2.RequestError, Unreadable, TimeoutError) as error:
-            failure = failure_of(error, self.url, self._config.timeout)
+            failure = _failure_of(error, self.url, self._config.timeout)
         if isinstance(failure, RequestRefused) and failure.error.generation is not None:
             seconds = round(time.monotonic() - began, 3)
             said = self.without_key(failure.error.said)

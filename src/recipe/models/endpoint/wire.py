@@ -165,7 +165,7 @@ class OptionalFields:
     """
 
     def __init__(self, config: ModelConfig, url: str) -> None:
-        """`url` stands in warnings, one for each field."""
+        """`url` is named in the warnings, one for each field."""
         self.structured: Structured = "json_schema" if config.structured == "auto" else config.structured
         # Fields and types of response_format that the host refuses, and the name that it takes in their place.
         self.dropped: dict[str, str | None] = {}
@@ -174,7 +174,7 @@ class OptionalFields:
         self._proven: set[str] = set()
 
     def of(self, request: ModelRequest, fields: JsonObject) -> JsonObject:
-        """The body of a request: `fields` that the host takes, and those that it may take of what is asked for."""
+        """The body of a request: those of `fields` that the host takes, structured output and log-probabilities."""
         body = {name: value for name, value in fields.items() if name not in self.dropped}
         body |= {new: fields[name] for name, new in self.dropped.items() if new and name in fields}
         if request.schema is not None and self.structured != "off" and _FORMAT not in self._own:
@@ -185,7 +185,7 @@ class OptionalFields:
         return body
 
     def answered(self, sent: JsonObject) -> None:
-        """The host answered to this body, so that what it refuses later is no fault of its fields."""
+        """Note that the host takes the fields of this body: a later refusal has another reason."""
         self._proven.update(sent, [form_of(sent)])
 
     def fall(self, sent: JsonObject, error: "HostError") -> bool:
@@ -359,7 +359,7 @@ class _Choice(BaseModel):
 
     @property
     def finish(self) -> str | None:
-        """Why it ended, in our words, and None where that is not told; raises Unreadable where it was broken off."""
+        """Why it ended, in our words, and None while that is not known; raises Unreadable where it was broken off."""
         end = _ENDS.get((self.finish_reason or "").lower())
         if end is None or self.error:
             said = read_error(json.dumps(self.error)).said if self.error else ""
@@ -384,18 +384,6 @@ class _Completion(BaseModel):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
-
-
-class Piece(NamedTuple):
-    """A piece of an answer as it comes."""
-
-    text: str
-    finish: str | None
-    """How the answer ended, where it tells that."""
-    tokens: tuple[int, int] | None
-    """Tokens of the prompt and of the answer, once they are reported."""
-    refusal: str
-    reasoning: str
 
 
 def parse_completion(body: bytes, seconds: float) -> Answer:
@@ -430,20 +418,25 @@ def parse_completion(body: bytes, seconds: float) -> Answer:
     )
 
 
-def parse_piece(event: object) -> Piece:
-    """The piece in one event of a stream; raises Unreadable for an event that is none."""
+def parse_piece(event: object) -> Answer:
+    """The piece in one event of a stream, as an answer of what has come with it; raises Unreadable for an event that is
+    none.
+
+    `finish` is empty until the answer ends, and tokens are 0 until they are reported.
+    """
     try:
         chunk = _Completion.model_validate_json(_replaced(event))
     except (ValueError, RecursionError):
         raise Unreadable(f"a piece of the answer cannot be read: {quoted(str(event))}") from None
-    choices, usage = chunk.choices or [], chunk.usage
+    choices = chunk.choices or []
     deltas = [choice.delta for choice in choices if choice.delta]
-    return Piece(
+    return Answer(
         "".join(delta.text for delta in deltas),
-        next(filter(None, [choice.finish for choice in choices]), None),
-        None if usage is None else usage.tokens,
-        "".join(delta.refusal or "" for delta in deltas),
-        "".join(delta.thought for delta in deltas),
+        *(chunk.usage or _Usage()).tokens,
+        # All are read: each may say that the host broke the answer off.
+        finish=next(filter(None, [choice.finish for choice in choices]), ""),
+        refusal="".join(delta.refusal or "" for delta in deltas),
+        reasoning="".join(delta.thought for delta in deltas),
     )
 
 

@@ -157,7 +157,7 @@ class RewardSource:
 
     def score_or_none(self, rows: Sequence[Row | InputError]) -> list[Reward | None]:
         """The reward of each row, None where there is none. Raises InputError as `or_none`."""
-        earlier = self._rewarded
+        earlier = self._rewarded  # before `score`, which counts the rewards of this batch too
         return or_none(self.score(rows), earlier=earlier)
 
     def score_each(self, rows: Sequence[Row | InputError]) -> list[Reward]:
@@ -200,6 +200,7 @@ def reward_source(settings: Mapping[str, Any] | None = None) -> RewardSource:
     further = "token" if named["service"] else "reward_config"
     named[further] = named[further] or environment[further]
     key = tuple(named.values())
+    # Trainers call from several threads at once, and a corpus takes seconds to open.
     with _opening:
         if key not in _opened:
             _opened[key] = _open(**named)

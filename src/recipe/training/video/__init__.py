@@ -1,1 +1,0 @@
-"""The Video configuration: a policy that reads the frames before the cut (paper, section 3.1)."""
