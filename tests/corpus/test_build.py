@@ -18,7 +18,7 @@ from recipe.corpus.build import build_corpus, narration_source
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
-from recipe.errors import ComputeError, CorpusError, InputError
+from recipe.errors import ComputeError, ConfigError, CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration, Segment
 
@@ -87,11 +87,14 @@ def test_narrations_that_make_no_corpus_are_refused(tmp_path: Path) -> None:
         build_corpus(narrations(1), tmp_path / "e", CONFIG)
 
 
-def test_an_encoder_that_fails_writes_no_shard(tmp_path: Path) -> None:
-    class Broken(HashEncoder):
-        def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
-            return super().encode(texts, progress) * np.float32("nan")
+class Broken(HashEncoder):
+    """Gives no finite vector."""
 
+    def encode(self, texts: Sequence[str], progress: Progress = SILENT) -> NDArray[np.float32]:
+        return super().encode(texts, progress) * np.float32("nan")
+
+
+def test_an_encoder_that_fails_writes_no_shard(tmp_path: Path) -> None:
     with pytest.raises(ComputeError, match="not finite"):
         build_corpus(narrations(2), tmp_path / "c", CONFIG, encoder=Broken(12))
     assert not list((tmp_path / "c" / "shards").glob("*"))
@@ -147,6 +150,35 @@ def test_changed_files_are_refused_and_others_that_say_the_same_are_not(tmp_path
     write_narrations(narration_file, narrations(13))
     with pytest.raises(CorpusError, match="it lacks 1, and has 0 in other words"):
         from_file(narration_file, output)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_setting_that_is_no_longer_given_makes_another_build(
+    tmp_path: Path, narration_file: Path, finished: bool
+) -> None:
+    """How files were read is recorded with the keys that were given: one that is left out is a change, too."""
+    (tmp_path / "titles.csv").write_text("video_id,title\nv0,make tea\n")
+    output = tmp_path / "c"
+    stream, origin = narration_source([narration_file], ReadingOptions(), titles=tmp_path / "titles.csv")
+    if finished:
+        build_corpus(stream, output, CONFIG, origin=origin)
+    else:
+        with pytest.raises(ComputeError):
+            build_corpus(stream, output, CONFIG, origin=origin, encoder=Broken(12))
+    before = digest(output)
+    with pytest.raises(CorpusError, match="titles '"):
+        from_file(narration_file, output)
+    assert digest(output) == before
+
+
+def test_devices_on_a_cluster_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    def unread() -> Iterator[Narration]:
+        raise AssertionError
+        yield
+
+    with pytest.raises(ConfigError, match="devices"):
+        build_corpus(unread(), tmp_path / "c", CONFIG, engine="ray", devices=["cpu"])
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_deleted_shard_is_made_again_and_only_it(tmp_path: Path, narration_file: Path) -> None:

@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.corpus.test_build import Counting
 from recipe.artifacts import locked
 from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
 from recipe.corpus import change
-from recipe.corpus.build import build_corpus
+from recipe.corpus.build import build_corpus, narration_source
 from recipe.corpus.change import (
     add_narrations,
     add_to,
@@ -33,9 +34,10 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.excluded import ExcludedVideo
 from recipe.corpus.index import Index, SearchResult
 from recipe.corpus.layout import open_manifest
-from recipe.corpus.leaks import Exclusions
+from recipe.corpus.leaks import Exclusions, leakage
 from recipe.corpus.store import Corpus
 from recipe.corpus.verify import verify_corpus
+from recipe.data.narrations import ReadingOptions
 from recipe.errors import CorpusError, EncoderMismatch, InputError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.reward.verifier import Verifier
@@ -234,6 +236,36 @@ def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -
     compact_corpus(folder)
     assert not (folder / "earlier").exists()
     assert {path.name for path in (folder / "shards").iterdir()} == {s["name"] for s in open_manifest(folder)["shards"]}
+
+
+def test_a_corpus_that_is_compared_with_excluded_videos_stays_what_it_was(folder: Path) -> None:
+    """Meanwhile a change takes a shard that was not read yet out of the corpus."""
+
+    class Meanwhile:
+        @contextmanager
+        def task(self, description: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+            compact_corpus(folder)
+            remove_narrations(folder, [narration.video_id for narration in POOL[8:12]])
+            yield lambda _: None
+
+    exclusions = Exclusions(["v9"], [])
+    assert leakage(folder, exclusions, Meanwhile()).videos == ("v9",)
+    assert leakage(folder, exclusions).videos == ()
+
+
+def test_a_folder_that_only_has_a_file_of_a_corpuss_name_is_read_as_files(tmp_path: Path) -> None:
+    """As the corpus was, and not as one that is taken as it is."""
+    files, more = tmp_path / "files", tmp_path / "more"
+    for place, video in ((files, "a"), (more, "b")):
+        place.mkdir()
+        (place / f"{video}.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nboil (laughs) it\n")
+        (place / "manifest.json").write_text("{}")
+    stream, origin = narration_source([files], ReadingOptions(marks="keep"))
+    corpus = build_corpus(stream, tmp_path / "c", CONFIG, origin=origin)
+    narrations_of, origin = source_for(corpus, [more])
+    add_narrations(corpus, narrations_of, origin=origin)
+    said = [narration.segments[0].text for narration in Corpus.open(corpus).narrations([0, 1])]
+    assert said[0] == said[1]
 
 
 def test_what_cannot_be_changed_is_refused_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def narration_source(
     InputError for the file `titles` and for a corpus given with files or settings that do not apply to it, CorpusError.
     """
     paths = [Path(file) for file in files]
-    if built := next((path for path in paths if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
+    if built := next(filter(is_corpus, paths), None):
         changed = (options, duplicates, exclusions, titles) != (ReadingOptions(), "error", None, None)
         if len(files) > 1 or changed:
             problem = "this is a corpus, which is encoded anew as it is"
@@ -126,6 +126,11 @@ def narration_source(
         reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity
     return Source(narrations, Origin(tuple(paths), reading, identity, counts))
+
+
+def is_corpus(path: Path) -> bool:
+    """Whether narrations are read from a corpus; other files may have the name of its manifest, too."""
+    return (path / MANIFEST).is_file() and (path / SHARDS).is_dir()
 
 
 def _corpus_source(folder: Path) -> Source:
@@ -166,6 +171,8 @@ def build_corpus(
     where another process is at work in it or there are no usable narrations, and what the engine raises. That a
     finished corpus is of other narrations shows before an encoder is loaded.
     """
+    if engine == "ray" and devices:
+        raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
     if encoder is None and origin is not None and _is_current(output, config, origin):
         return output
     compared = _compare_finished(narrations, output, config, encoder, origin, progress)
@@ -194,8 +201,6 @@ def build_corpus(
             left = sum(shards[index]["segments"] for index in missing)
             with progress.task("encoding segments", left) as advance:
                 if engine == "ray":
-                    if devices:
-                        raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
                     cluster = importlib.import_module("recipe.corpus.cluster.build")
                     cluster.encode_shards(output, missing, config.encoder, advance)
                 elif devices:
@@ -290,7 +295,8 @@ def _bind(output: Path, plan: BuildPlan) -> None:
     for part, now in (("reading", plan["reading"]), ("exclusions", plan["exclusions"])):
         before = recorded[part]
         if before is not None and now is not None:
-            changes.append(differences(before, now))
+            # A key is only there where something was chosen: one that is no longer given is a change, too.
+            changes.append(differences(before, {**dict.fromkeys(before), **now}))
         elif before is not now:
             changes.append(f"{part} {'not recorded, but given' if before is None else 'recorded, but not given'}")
     if any(changes):
@@ -523,12 +529,14 @@ def _conclude(
     Raises CorpusError for a finished shard whose files have not the sizes on record.
     """
     shards: list[ShardRecord] = []
+    hashed: list[str] = []
     for record in staged:
         folder, written = output / SHARDS / record["name"], output / STAGING / record["name"] / RECORD
-        if written.is_file():  # by this build
-            files = read_json(written)
+        if EMBEDDINGS in record["files"] and not written.is_file():  # finished by an earlier build
+            files = record["files"]
         else:
-            files = record["files"] if EMBEDDINGS in record["files"] else file_records(folder)
+            files = read_json(written) if written.is_file() else file_records(folder)
+            hashed.append(record["name"])
         shard: ShardRecord = {**record, "files": files}
         require_files(folder, shard)
         shards.append(shard)
@@ -537,7 +545,7 @@ def _conclude(
         write_json(output / MANIFEST, Manifest(**plan, read=read, **counts, shards=shards, id=identity))
     if inputs is not None and inputs != _recorded_inputs(output):
         write_json(output / INPUTS, inputs)
-    record_build(output, shards)
+    record_build(output, shards, hashed)
     for name in (STAGED, STAGING, PLAN):  # the plan last: while it is there, the next build checks everything again
         remove(output / name)
 

@@ -36,7 +36,7 @@ from recipe.artifacts import (
     write_json,
 )
 from recipe.config.corpus import EncoderConfig
-from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, narration_source, shard_record, stage
+from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, is_corpus, narration_source, shard_record, stage
 from recipe.corpus.comparison import compared
 from recipe.corpus.encode import encode_shards
 from recipe.corpus.encoder_identity import EncoderIdentity, differences, settings_for
@@ -252,7 +252,7 @@ def source_for(
     """
     manifest = open_manifest(folder)
     reading = manifest["reading"] or {}
-    if not any((path / MANIFEST).is_file() for path in files):
+    if not any(map(is_corpus, files)):
         fields = {name: reading[name] for name in ReadingOptions.model_fields if name in reading}
         options = ReadingOptions.model_validate(fields)
         return narration_source(files, options, reading.get("duplicates", "error"), exclusions, titles)
@@ -444,7 +444,7 @@ def _conclude(
     write_json(folder / MANIFEST, values)
     # Files that were known to be whole still are; the others stay what they were.
     whole = {shard.folder.name for shard in index.shards if shard.verified}
-    record_build(folder, kept, whole=whole | fresh)
+    record_build(folder, kept, whole | fresh)
     index.held = None  # nothing is read from the old corpus any more
     _clean(folder)
     remove(folder / _WORK)

@@ -361,7 +361,8 @@ def leakage(corpus: Path, exclusions: Exclusions, progress: Progress = SILENT) -
 
     Raises CorpusError for a folder that holds no corpus, and for a damaged shard.
     """
-    manifest, counted = layout.open_manifest(corpus), ExclusionReport()
+    held, counted = layout.HeldManifest(corpus), ExclusionReport()  # a change meanwhile takes no file away
+    manifest = held.manifest
     videos: list[str] = []
     unclear: list[tuple[str, str]] = []
     copied: list[CopiedVideo] = []
