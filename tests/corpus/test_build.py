@@ -18,7 +18,7 @@ from recipe.corpus.build import build_corpus, narration_source
 from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.store import Corpus
 from recipe.data.narrations import ReadingOptions
-from recipe.errors import ComputeError, ConfigError, CorpusError, InputError
+from recipe.errors import ComputeError, CorpusError, InputError
 from recipe.progress import SILENT, Progress
 from recipe.types import Narration, Segment
 
@@ -169,16 +169,6 @@ def test_a_setting_that_is_no_longer_given_makes_another_build(
     with pytest.raises(CorpusError, match="titles '"):
         from_file(narration_file, output)
     assert digest(output) == before
-
-
-def test_devices_on_a_cluster_are_refused_before_anything_is_read(tmp_path: Path) -> None:
-    def unread() -> Iterator[Narration]:
-        raise AssertionError
-        yield
-
-    with pytest.raises(ConfigError, match="devices"):
-        build_corpus(unread(), tmp_path / "c", CONFIG, engine="ray", devices=["cpu"])
-    assert not (tmp_path / "c").exists()
 
 
 def test_a_deleted_shard_is_made_again_and_only_it(tmp_path: Path, narration_file: Path) -> None:

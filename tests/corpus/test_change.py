@@ -1,8 +1,11 @@
 """A corpus that grows: after any changes it answers as one that was built from nothing of the same narrations."""
 
+import errno
+import fcntl
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -236,6 +239,26 @@ def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -
     compact_corpus(folder)
     assert not (folder / "earlier").exists()
     assert {path.name for path in (folder / "shards").iterdir()} == {s["name"] for s in open_manifest(folder)["shards"]}
+
+
+def test_a_corpus_that_is_open_is_known_over_nfs(folder: Path) -> None:
+    """There an exclusive lock needs a file that is open for writing: flock(2)."""
+    lock = fcntl.flock
+
+    def over_nfs(descriptor: int, operation: int) -> None:
+        read_only = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if operation & fcntl.LOCK_EX and read_only and not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        lock(descriptor, operation)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fcntl, "flock", over_nfs)
+        held = Corpus.open(folder)
+        remove_narrations(folder, ["v1", "v2", "v9"])
+        assert [held.narration(n) for n in range(12)] == POOL[:12]
+        del held
+        compact_corpus(folder)
+    assert not (folder / "earlier").exists()
 
 
 def test_a_corpus_that_is_compared_with_excluded_videos_stays_what_it_was(folder: Path) -> None:

@@ -285,12 +285,13 @@ def test_scores_too_close_for_codes_are_still_exact(torch: Any, tmp_path: Any) -
     assert found.certificate.method == "exact"
 
 
-def test_a_device_that_is_not_there(corpus: Any) -> None:
+@pytest.mark.parametrize("name", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there(corpus: Any, name: str) -> None:
     from recipe.corpus.gpu.index import GpuIndex
     from recipe.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
-        GpuIndex.open(corpus, devices=["cuda:99"])
+    with pytest.raises(ConfigError, match=f"there is no GPU '{name}' here"):
+        GpuIndex.open(corpus, devices=[name])
 
 
 def test_memory_that_is_too_small_is_told(corpus: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -416,6 +416,16 @@ def test_work_that_was_stopped_is_not_done_again(lists: Corpus, found: PseudoSet
         assert one.numbers == pytest.approx(own, abs=1e-4)
 
 
+def test_work_on_another_rest_of_the_corpus_is_done(lists: Corpus, found: PseudoSet, tmp_path: Path) -> None:
+    """Procedures of the user leave other narrations out, and may be as many."""
+    others = sorted({*range(len(lists))} - {*found.pseudo.numbers})[:2]
+    for other in others:
+        part: Any = Scanned(PartOfCorpus(lists, [*found.pseudo.numbers, other]))
+        own = replace(found, rest=part, prompts=[replace(one) for one in found.prompts[:8]])
+        compute_numbers(own, lists, CONFIG, tmp_path / "work")
+        assert part.count
+
+
 def test_samples_of_a_policy_are_ranked_by_likeness_and_others_are_refused(lists: Corpus, found: PseudoSet) -> None:
     prompt = found.prompts[0].prompt
     written = [prompt.true, prompt.true[::-1], ("lift the car",)]

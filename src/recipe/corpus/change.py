@@ -532,7 +532,8 @@ def _clean(folder: Path) -> None:
 
 def _is_held(manifest: Path) -> bool:
     """Whether a process holds this earlier manifest, and so may still read its shards."""
-    descriptor = os.open(manifest, os.O_RDONLY)
+    # Over NFS an exclusive lock needs a file that is open for writing (flock(2)); another user's may be read-only.
+    descriptor = os.open(manifest, os.O_RDWR if os.access(manifest, os.W_OK) else os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

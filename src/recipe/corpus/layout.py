@@ -322,10 +322,12 @@ def read_video_ids(folder: Path, shard: ShardRecord) -> list[str]:
 
 def damaged(shard: Path, problem: str | Exception) -> CorpusError:
     """The error for a shard that cannot be read; libraries explain in several lines, of which one is shown."""
+    # No build makes a shard of a changed corpus again, and none is at hand for a corpus that was pulled.
     reason = str(problem).strip().partition("\n")[0].rstrip(".")
     return CorpusError(
-        f"{shard}: the shard is damaged ({reason}); "
-        "delete this shard and run the same `recipe corpus build` again, which makes only the missing shards."
+        f"{shard}: the shard is damaged ({reason}); copy it again from where the corpus is whole or, if the corpus was "
+        "built here and not changed since, delete this shard and run the same `recipe corpus build` again, which makes "
+        "only the missing shards."
     )
 
 

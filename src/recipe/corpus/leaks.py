@@ -315,7 +315,7 @@ class Exclusions:
             return Overlap(by_id=True, by_text=False, copies=(), excluded_id=excluded)
         copies = self._copies.find([segment.text for segment in narration.segments])
         copied = sum(copy is not None for copy in copies)
-        by_text = copied == len(copies)
+        by_text = 0 < copied == len(copies)
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable

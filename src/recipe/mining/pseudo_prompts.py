@@ -60,7 +60,7 @@ class PartOfCorpus:
     """A corpus without some of its narrations; what is left is counted from 0."""
 
     def __init__(self, corpus: NarrationIndex, left_out: Sequence[int]) -> None:
-        self._corpus, self._left_out = corpus, len(set(left_out))
+        self._corpus, self.left_out = corpus, sorted(set(left_out))
         self._kept = np.setdiff1d(np.arange(len(corpus)), np.asarray(left_out, np.int64))
         self._place = np.full(len(corpus), -1, np.int64)
         self._place[self._kept] = np.arange(len(self._kept))
@@ -86,7 +86,7 @@ class PartOfCorpus:
 
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         """The k best of what is left, from so many more of the whole corpus as were left out."""
-        ranked = self._corpus.search_batch(queries, k + self._left_out)
+        ranked = self._corpus.search_batch(queries, k + len(self.left_out))
         return [
             [Hit(int(place), hit.score) for hit in hits if (place := self._place[hit.narration]) >= 0][:k]
             for hits in ranked

@@ -246,8 +246,11 @@ def compute_numbers(
     positions = PositionModel.of(prompt_set.rest, method.centre)
     store, identity = None, list[Any]()
     if work is not None:
-        own = sorted(prompt_set.pseudo.numbers), len(prompt_set.rest)
-        store, identity = AnswerStore(work), [_VERSION, card_of(corpus), base_settings(config.grounded), own]
+        own, rest = sorted(prompt_set.pseudo.numbers), prompt_set.rest
+        # Narrations of the user's procedures leave the corpus, too: others, as many, leave another one.
+        also = sorted({*rest.left_out}.difference(own))
+        identity = [_VERSION, card_of(corpus), base_settings(config.grounded), (own, len(rest), *also)]
+        store = AnswerStore(work)
     with progress.task("scoring plans of pseudo-prompts", len(prompt_set.prompts)) as advance:
         for start in range(0, len(prompt_set.prompts), _TOGETHER):
             batch, groups = prompt_set.prompts[start : start + _TOGETHER], list[PromptGroup]()

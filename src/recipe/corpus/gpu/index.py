@@ -220,7 +220,10 @@ class GpuIndex(Index):
 
 def _device(name: str) -> torch.device:
     """The device of this name, with its number. Raises ConfigError where it is not there."""
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:  # no name of any device
+        device = torch.device("meta")
     if device.type == "cpu" and triton.knobs.runtime.interpret:
         return device
     if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():
