@@ -169,7 +169,7 @@ def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPa
     known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
     scores = sums * known[0] * asked[0]
     uppers = scores + known[1] * asked[2] + known[2] * asked[1]
-    bounds = scan.NarrationBounds(*place(torch, known)), scan.QueryBounds(*place(torch, asked))
+    bounds = scan.ErrorBounds(*place(torch, known)), scan.ErrorBounds(*place(torch, asked))
     these = scan.Estimates.of(place(torch, sums), *bounds)
     estimates, narrations = these.best(7)
     np.testing.assert_allclose(estimates.cpu(), -np.sort(-scores, axis=0)[:7])

@@ -27,6 +27,7 @@ from recipe.explain.records import Links
 from recipe.mining import self_training
 from recipe.mining.pseudo_prompts import PartOfCorpus, edited_plans, other_words, pseudo_procedures
 from recipe.mining.self_training import (
+    Gate,
     GateRow,
     PseudoSet,
     Trained,
@@ -34,7 +35,6 @@ from recipe.mining.self_training import (
     pseudo_set,
     rewards_of,
     self_train,
-    verdict_of,
 )
 from recipe.planning.predictions import Prediction
 from recipe.progress import SILENT, Progress
@@ -250,7 +250,7 @@ def test_the_gate_names_what_is_wrong() -> None:
         return GateRow(measure, grounded, share, Interval(net - grounded, low, high, count, count))
 
     good = [row("edits", 0.7, 0.75, 0.02, 0.08), row("alternative", 0.55, 0.6, 0.0, 0.1)]
-    assert verdict_of(good)[0]
+    assert Gate.of(good).use
     for bad, reason in (
         ([row("edits", 0.7, 0.71, -0.02, 0.04)], "rank edited plans"),
         ([good[0], row("alternative", 0.6, 0.72, 0.02, 0.2)], "should tie"),
@@ -258,11 +258,11 @@ def test_the_gate_names_what_is_wrong() -> None:
         ([good[0], row("repeats", 0.9, 0.8, -0.2, -0.01)], "in other words"),
         ([good[0], row("samples", 0.7, 0.6, -0.2, -0.01)], "policy's plans"),
     ):
-        use, why = verdict_of(bad)
-        assert not use
-        assert reason in why
-    assert verdict_of([good[0], row("alternative", 0.6, 0.72, 0.02, 0.2, count=9)])[0]  # too few decide nothing
-    assert not verdict_of([])[0]
+        gate = Gate.of(bad)
+        assert not gate.use
+        assert reason in gate.reason
+    assert Gate.of([good[0], row("alternative", 0.6, 0.72, 0.02, 0.2, count=9)]).use  # too few decide nothing
+    assert not Gate.of([]).use
 
 
 def test_the_gate_measures_all_and_prompts_give_what_the_reward_gives(

@@ -73,25 +73,19 @@ class Origin(NamedTuple):
     """Counts of what reading kept and dropped; called after the last narration."""
 
 
-class Source(NamedTuple):
-    """A stream of narrations, and where they come from."""
-
-    narrations: Iterator[Narration]
-    origin: Origin
-
-
 def narration_source(
     files: Sequence[Path | str],
     options: ReadingOptions,
     duplicates: Duplicates = "error",
     exclusions: Exclusions | None = None,
     titles: Path | None = None,
-) -> Source:
-    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
+) -> tuple[Iterator[Narration], Origin]:
+    """A stream of the narrations of `files`, in order and without `exclusions`, and where they come from.
 
-    Those without a title get one from the file `titles`, which is read at once. A corpus, which is given alone, is
-    taken as it is, with the record of how it was read and of what was kept out, so that it can be encoded again. Raises
-    InputError for the file `titles` and for a corpus given with files or settings that do not apply to it, CorpusError.
+    Nothing is read before the first is asked for. Those without a title get one from the file `titles`, which is read
+    at once. A corpus, which is given alone, is taken as it is, with the record of how it was read and of what was kept
+    out, so that it can be encoded again. Raises InputError for the file `titles` and for a corpus given with files or
+    settings that do not apply to it, CorpusError.
     """
     paths = [Path(file) for file in files]
     if built := next(filter(is_corpus, paths), None):
@@ -125,7 +119,7 @@ def narration_source(
     if known is not None:
         reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity
-    return Source(narrations, Origin(tuple(paths), reading, identity, counts))
+    return narrations, Origin(tuple(paths), reading, identity, counts)
 
 
 def is_corpus(path: Path) -> bool:
@@ -133,7 +127,7 @@ def is_corpus(path: Path) -> bool:
     return (path / MANIFEST).is_file() and (path / SHARDS).is_dir()
 
 
-def _corpus_source(folder: Path) -> Source:
+def _corpus_source(folder: Path) -> tuple[Iterator[Narration], Origin]:
     """The narrations of a corpus. Its manifest stands for all its files, because it holds their checksums."""
     held = HeldManifest(folder)  # a change meanwhile takes none of its files away
     manifest = held.manifest
@@ -143,7 +137,7 @@ def _corpus_source(folder: Path) -> Source:
     def counts() -> JsonObject | None:
         return held.manifest["read"]
 
-    return Source(narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts))
+    return narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts)
 
 
 InputRecord = dict[str, str]
@@ -176,7 +170,7 @@ def build_corpus(
     if encoder is None and origin is not None and _is_current(output, config, origin):
         return output
     compared = _compare_finished(narrations, output, config, encoder, origin, progress)
-    if compared and is_changed(read_manifest(output / MANIFEST)):
+    if compared and _is_changed(read_manifest(output / MANIFEST)):
         return output  # a build has nothing to finish in it
     kernels("scan.quantise")  # a missing package shows now and not after the first shard
     if encoder is None:
@@ -224,7 +218,7 @@ def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
     return all((output / SHARDS / shard["name"]).is_dir() for shard in manifest["shards"])
 
 
-def is_changed(manifest: Mapping[str, Any]) -> bool:
+def _is_changed(manifest: Mapping[str, Any]) -> bool:
     """Whether narrations were added to the corpus or removed from it after it was built (`recipe.corpus.change`)."""
     return bool((manifest["read"] or {}).get("changes"))
 
@@ -245,7 +239,7 @@ def _compare_finished(
     if not (output / MANIFEST).is_file() or (output / PLAN).exists():
         return False
     manifest = read_manifest(output / MANIFEST)
-    changed, shards = is_changed(manifest), manifest["shards"]
+    changed, shards = _is_changed(manifest), manifest["shards"]
     if not all((output / SHARDS / shard["name"]).is_dir() for shard in shards):
         if changed:
             raise CorpusError(

@@ -36,7 +36,7 @@ from recipe.artifacts import (
     write_json,
 )
 from recipe.config.corpus import EncoderConfig
-from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, is_corpus, narration_source, shard_record, stage
+from recipe.corpus.build import SHARD_SEGMENTS, Origin, is_corpus, narration_source, shard_record, stage
 from recipe.corpus.comparison import compared
 from recipe.corpus.encode import encode_shards
 from recipe.corpus.encoder_identity import EncoderIdentity, differences, settings_for
@@ -245,7 +245,7 @@ def compact_corpus(folder: Path, progress: Progress = SILENT) -> CorpusChange:
 
 def source_for(
     folder: Path, files: Sequence[Path], exclusions: Exclusions | None = None, titles: Path | None = None
-) -> Source:
+) -> tuple[Iterator[Narration], Origin]:
     """The narrations of `files` or of a corpus, read as the corpus in `folder` was, without `exclusions`.
 
     Raises as `recipe.corpus.build.narration_source`.
@@ -260,15 +260,15 @@ def source_for(
     narrations, origin = exclude(stream, exclusions)
     if exclusions is None and of_corpus.exclusions == manifest["exclusions"]:  # they were kept out of both
         origin = origin._replace(exclusions=of_corpus.exclusions)
-    return Source(narrations, origin._replace(files=of_corpus.files, reading=of_corpus.reading))
+    return narrations, origin._replace(files=of_corpus.files, reading=of_corpus.reading)
 
 
-def exclude(narrations: Iterable[Narration], exclusions: Exclusions | None) -> Source:
+def exclude(narrations: Iterable[Narration], exclusions: Exclusions | None) -> tuple[Iterator[Narration], Origin]:
     """Narrations that are at hand, without `exclusions`, and the record of what was kept out of them."""
     if exclusions is None:
-        return Source(iter(narrations), Origin((), None))
+        return iter(narrations), Origin((), None)
     report = ExclusionReport()
-    return Source(exclusions.filter(narrations, report), Origin((), None, exclusions.identity, report.as_dict))
+    return exclusions.filter(narrations, report), Origin((), None, exclusions.identity, report.as_dict)
 
 
 def ids_of(words: Iterable[str]) -> list[str]:

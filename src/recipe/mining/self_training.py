@@ -134,6 +134,34 @@ class Gate(NamedTuple):
     reason: str
     """In words, why it should be used or not."""
 
+    @classmethod
+    def of(cls, rows: Sequence[GateRow]) -> "Gate":
+        """Whether a reward with these figures should be used, and why.
+
+        It must rank edits better, beyond its interval; leave a true plan and another true one tied, from 35 to 65
+        within its interval, or no further apart than before; and be worse, beyond its interval, neither against the
+        best of 64 and repeats nor at a policy's plans, where there are any.
+        """
+        shown, by = tuple(rows), {row.measure: row for row in rows}
+        edits = by.get("edits")
+        if edits is None or not (edits.difference.sign or 0) > 0:
+            return cls(shown, False, "it does not rank edited plans better than the grounded reward does")
+        if (tie := by.get("alternative")) is not None and tie.difference.observations >= _FEW:
+            # Another narration's steps are chosen by rule, so that even a perfect reward need not find a tie.
+            share, (low, high) = tie.with_net, _TIED
+            least, greatest = (share.mean if end is None else end for end in (share.low, share.high))
+            if (least > high or greatest < low) and abs(share.mean - 0.5) > abs(tie.grounded - 0.5):
+                return cls(
+                    shown,
+                    False,
+                    f"of two true plans it prefers one in {100 * share.mean:.0f}% of prompts, which should tie",
+                )
+        for measure in ("best_of", "repeats", "samples"):
+            row = by.get(measure)
+            if row is not None and row.difference.observations >= _FEW and row.difference.sign == -1:
+                return cls(shown, False, f"it is worse than the grounded reward at: {MEASURES[measure]}")
+        return cls(shown, True, "it ranks edited plans better, and nothing else is worse beyond chance")
+
 
 class Trained(NamedTuple):
     """A self-trained reward before it is written."""
@@ -360,7 +388,7 @@ def run_gate(
             grounded, with_net, goals = zip(*triples, strict=True)
             difference = mean_interval(np.subtract(with_net, grounded), goals, seed)
             rows.append(GateRow(measure, float(np.mean(grounded)), mean_interval(with_net, goals, seed), difference))
-    return Gate(tuple(rows), *verdict_of(rows))
+    return Gate.of(rows)
 
 
 def _shares(prompt: PseudoPrompt, rewards: Float64) -> dict[str, float]:
@@ -380,30 +408,6 @@ def _shares(prompt: PseudoPrompt, rewards: Float64) -> dict[str, float]:
     if pairs := _ranked_pairs(prompt, prompt.samples):
         shares["samples"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
     return shares
-
-
-def verdict_of(rows: Sequence[GateRow]) -> tuple[bool, str]:
-    """Whether a reward with these figures should be used, and why.
-
-    It must rank edits better, beyond its interval; leave a true plan and another true one tied, from 35 to 65 within
-    its interval, or no further apart than before; and be worse, beyond its interval, neither against the best of 64 and
-    repeats nor at a policy's plans, where there are any.
-    """
-    by = {row.measure: row for row in rows}
-    edits = by.get("edits")
-    if edits is None or not (edits.difference.sign or 0) > 0:
-        return False, "it does not rank edited plans better than the grounded reward does"
-    if (tie := by.get("alternative")) is not None and tie.difference.observations >= _FEW:
-        # Another narration's steps are chosen by rule, so that even a perfect reward need not find a tie.
-        share, (low, high) = tie.with_net, _TIED
-        least, greatest = (share.mean if end is None else end for end in (share.low, share.high))
-        if (least > high or greatest < low) and abs(share.mean - 0.5) > abs(tie.grounded - 0.5):
-            return False, f"of two true plans it prefers one in {100 * share.mean:.0f}% of prompts, which should tie"
-    for measure in ("best_of", "repeats", "samples"):
-        row = by.get(measure)
-        if row is not None and row.difference.observations >= _FEW and row.difference.sign == -1:
-            return False, f"it is worse than the grounded reward at: {MEASURES[measure]}"
-    return True, "it ranks edited plans better, and nothing else is worse beyond chance"
 
 
 def self_train(

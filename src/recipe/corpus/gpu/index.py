@@ -23,7 +23,7 @@ try:
     import torch
     import triton
 
-    from recipe.corpus.gpu.scan import Estimates, NarrationBounds, QueryBounds, Segments, fits, scan, segments
+    from recipe.corpus.gpu.scan import ErrorBounds, Estimates, Segments, fits, scan, segments
     from recipe.corpus.scan.quantise import Queries
 except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
@@ -47,7 +47,7 @@ class DeviceShards(NamedTuple):
     """Consecutive shards on one device; `first` is the number of their first narration."""
 
     segments: Segments
-    known: NarrationBounds
+    known: ErrorBounds
     first: int
 
     @classmethod
@@ -88,7 +88,7 @@ class DeviceShards(NamedTuple):
         scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
         if precision == "float16":
             scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
-        known = NarrationBounds(
+        known = ErrorBounds(
             *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
         )
         return cls(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
@@ -102,7 +102,7 @@ def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
     return (range(a, b) for a, b in pairwise(bounds) if a < b)
 
 
-def device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, QueryBounds]:
+def _device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, ErrorBounds]:
     """The unique steps [U, D] as the kernel takes them: their codes, or the steps in float16, and what they lose.
 
     Steps in float16 are scaled so that none overflows, and the error of their sums counts as one of theirs. Products of
@@ -123,20 +123,20 @@ def device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, 
         lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
         residuals = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
     bounds = (scale / queries.lengths, residuals, queries.norms)
-    return torch.from_numpy(vectors), QueryBounds(*(torch.from_numpy(values[None]) for values in bounds))
+    return torch.from_numpy(vectors), ErrorBounds(*(torch.from_numpy(values[None]) for values in bounds))
 
 
-class GpuScores:
+class _GpuScores:
     """Scores of Q queries with the narrations of all parts: `BoundedScores`; the sums stay on their devices."""
 
     def __init__(self, parts: Sequence[DeviceShards], queries: Queries, precision: Precision) -> None:
         self.method: str = precision
         self._firsts = [part.first for part in parts]
-        vectors, bounds = device_steps(queries, precision)
+        vectors, bounds = _device_steps(queries, precision)
         # All scans are started before the first result is awaited.
         sums = [scan(part.segments, vectors.to(part.segments.vectors.device), queries.steps) for part in parts]
         self._estimates = [
-            Estimates.of(of, part.known, QueryBounds(*(values.to(of.device) for values in bounds)))
+            Estimates.of(of, part.known, ErrorBounds(*(values.to(of.device) for values in bounds)))
             for part, of in zip(parts, sums, strict=True)
         ]
 
@@ -215,7 +215,7 @@ class GpuIndex(Index):
     def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
             return None
-        return GpuScores(self._parts, queries, self.precision)
+        return _GpuScores(self._parts, queries, self.precision)
 
 
 def _device(name: str) -> torch.device:

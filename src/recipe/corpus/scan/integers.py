@@ -77,7 +77,7 @@ def _vpdpbusd(builder: Any, total: Any, x: Any, step: Any) -> Any:
 def _pmaddubsw(builder: Any, total: Any, x: Any, step: Any) -> Any:
     """Four products in each lane, of codes as of `_vpdpbusd`.
 
-    Two of them are first added in 16 bits: `quantise_queries` sees to it that the sum fits.
+    Two of them are first added in 16 bits: `Queries.quantised` sees to it that the sum fits.
     """
     unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
     words = ir.VectorType(_I16, x.type.count // 2)

@@ -119,24 +119,6 @@ class Shard(NamedTuple):
         return len(self.offsets) - 1
 
 
-class Bounds(NamedTuple):
-    """Bounds on what the codes of N narrations lose, in float64."""
-
-    scales: NDArray[np.float64]
-    """[N]: scale of a narration's codes."""
-    errors: NDArray[np.float64]
-    """[N, 2]: largest residual and largest norm."""
-    largest: NDArray[np.float64]
-    """[2]: the same over all narrations."""
-
-
-def joined_bounds(shards: Sequence[Shard]) -> Bounds:
-    """The bounds of the shards' narrations in turn."""
-    bounds = np.concatenate([shard.bounds for shard in shards]).astype(np.float64)
-    scales, errors = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1:])
-    return Bounds(scales, errors, errors.max(axis=0))
-
-
 def open_shards(
     folder: Path, manifest: Manifest, numbers: Sequence[int] | None = None, streamed: bool | None = None
 ) -> list[Shard]:
