@@ -103,7 +103,7 @@ class Phi:
 
     def request(self, goal: str, video: Frames) -> ModelRequest:
         """What the engine is asked about one clip; `read_history` reads the answer."""
-        return ModelRequest(self._prompt.chat(video, goal), phi_sampling(self._config))
+        return ModelRequest(self._prompt.chat(video, goal), _sampling(self._config))
 
     def histories(
         self, goals: Sequence[str], videos: Sequence[Frames], progress: Progress = SILENT
@@ -113,7 +113,7 @@ class Phi:
         Raises ComputeError where an answer cannot be read.
         """
         chats = [self._prompt.chat(video, goal) for goal, video in zip(goals, videos, strict=True)]
-        answers = [answer for [answer] in self.engine.answers(chats, 1, phi_sampling(self._config), progress)]
+        answers = [answer for [answer] in self.engine.answers(chats, 1, _sampling(self._config), progress)]
         if reason := next(filter(None, map(undescribed, answers)), ""):
             raise ComputeError(
                 f"Phi does not describe a video: {reason}; allow a longer answer, or take another model."
@@ -121,7 +121,7 @@ class Phi:
         return [read_history(answer.text, cut=answer.cut) for answer in answers]
 
 
-def phi_sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
+def _sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
     """How Phi's answers are sampled."""
     return SamplingConfig(
         temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed, batch_size=batch_size
@@ -228,6 +228,16 @@ class Description(NamedTuple):
     duration: float
     """Seconds of the video; 0 where a moment of it was asked for."""
 
+    @property
+    def history(self) -> tuple[str, ...]:
+        """The steps that were seen, as of `read_history`."""
+        return read_history(self.answer.text, cut=self.answer.cut)
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        """The steps of the whole video with their times, as of `read_trace`."""
+        return read_trace(self.answer.text, self.duration, cut=self.answer.cut)
+
 
 Group = Sequence[tuple[Clip, JsonObject]]
 """Clips that are asked about in one call, each with all that makes the answer about it."""
@@ -280,7 +290,7 @@ class PhiRun:
         self._clip_tokens = most_tokens(config.frames)
         fitting = max(1, _TOKENS // (self._clip_tokens + config.max_tokens))
         self._together = min(together, fitting) if bounded else together
-        self._sampling = phi_sampling(config, self._together)
+        self._sampling = _sampling(config, self._together)
         self._kind, self._workers, self._skip = kind, workers, skip_unreadable
         self._ended = False
 

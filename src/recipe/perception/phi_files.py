@@ -18,7 +18,7 @@ from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError, listed, quoted
 from recipe.models.costs import Prices
-from recipe.perception.phi import Clip, PhiResult, PhiRun, read_history, read_trace
+from recipe.perception.phi import Clip, PhiResult, PhiRun
 from recipe.perception.videos import VideoFolder, VideoPaths, name_of
 from recipe.types import Example, Procedure
 
@@ -116,7 +116,7 @@ def write_described_histories(
             rows.append(
                 History(
                     example.example_id,
-                    read_history(description.answer.text, cut=description.answer.cut),
+                    description.history,
                     example.until,
                     model,
                     run.prompt.hash,
@@ -138,8 +138,7 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
     for procedure in procedures:
         if (description := result.descriptions.get(name_of(procedure))) is None:
             continue
-        steps = read_trace(description.answer.text, description.duration, cut=description.answer.cut)
-        if steps:
+        if steps := description.trace:
             rows.append(replace(procedure, steps=steps))
         else:
             empty.append(name_of(procedure))
