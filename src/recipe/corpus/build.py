@@ -414,6 +414,7 @@ def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narrat
     for narration in narrations:
         if not narration.segments:
             raise InputError(f"narration {narration.video_id!r} has no segments; leave it out.")
+        # A narration is never divided, because a search takes it whole: a very long one has a shard to itself.
         if batch and (len(batch) == size or segments + len(narration.segments) > SHARD_SEGMENTS):
             yield batch
             batch, segments = [], 0
@@ -505,6 +506,7 @@ def _digest(path: Path, *, contents: bool = False) -> str:
     for file in files:
         status = file.stat()
         state = file_sha256(file) if contents else f"{status.st_size} {status.st_mtime_ns}"
+        # A name in an old encoding is not UTF-8, and must not end the build.
         digest.update(f"{file.relative_to(path)} {state}\n".encode(errors="replace"))
     return digest.hexdigest() if files or contents else ""
 
@@ -523,6 +525,7 @@ def _conclude(
     Raises CorpusError for a finished shard whose files have not the sizes on record.
     """
     shards: list[ShardRecord] = []
+    # Only these can count as verified: of the others no more than the sizes is compared here.
     hashed: list[str] = []
     for record in staged:
         folder, written = output / SHARDS / record["name"], output / STAGING / record["name"] / RECORD
@@ -534,6 +537,7 @@ def _conclude(
         shard: ShardRecord = {**record, "files": files}
         require_files(folder, shard)
         shards.append(shard)
+    # From the manifest on the corpus is whole: a kill after it costs no more than the cleaning up.
     if (output / PLAN).exists():
         counts, identity = total_counts(shards), corpus_id({**plan, "read": read, "shards": shards})
         write_json(output / MANIFEST, Manifest(**plan, read=read, **counts, shards=shards, id=identity))

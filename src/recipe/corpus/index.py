@@ -142,6 +142,7 @@ class Index:
         return result
 
     def _check(self, query: NDArray[np.float32]) -> None:
+        # Kernels do not check shapes, and no comparison with NaN holds: every narration would be excluded.
         if query.ndim != 2 or query.shape[0] == 0 or query.shape[1] != self.dimension:
             raise InputError(f"the query vectors have shape {query.shape}; give rows of {self.dimension} numbers.")
         if not np.isfinite(query).all():

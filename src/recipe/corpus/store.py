@@ -82,6 +82,8 @@ class Corpus:
         self._local = local
         # The settings that its encoder is opened with.
         self.encoder_config = encoder
+        # The first narration of each open shard, and of each shard on disk: one with removed narrations is opened as
+        # several (`open_shards`), and its texts are read as one.
         self._first = np.array([shard.first for shard in local.shards])
         self._first_of_shards = np.cumsum([0, *(live_counts(shard)["narrations"] for shard in self.manifest["shards"])])
         self._decoded = lru_cache(_DECODED_SHARDS)(partial(_decode, self.folder, self.manifest))

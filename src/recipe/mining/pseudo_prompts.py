@@ -86,6 +86,7 @@ class PartOfCorpus:
 
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         """The k best of what is left, from so many more of the whole corpus as were left out."""
+        # In the worst case all that were left out rank before the k best.
         ranked = self._corpus.search_batch(queries, k + len(self.left_out))
         return [
             [Hit(int(place), hit.score) for hit in hits if (place := self._place[hit.narration]) >= 0][:k]
@@ -143,6 +144,7 @@ def pseudo_procedures(
         )
     # Goals in an order of their own; of each the narrations whose ids come first by hash.
     taken = list[tuple[int, Procedure]]()
+    # Their narrations leave the corpus while plans are scored: enough must stay to score them by.
     most, baseline = min(count, len(corpus) // 4), SimilarityBaseline.of(corpus)
     for name in sorted(by_goal, key=lambda name: _digest(seed, name)):
         own = list[tuple[int, Procedure]]()
@@ -182,6 +184,7 @@ def _spoken_steps(
     query = raw[np.linspace(0, len(raw) - 1, min(len(raw), _QUERIES)).astype(np.intp)]
     count = min(max(len(corpus) // _NEAR, 3), _NEAR)  # few of a small corpus, whose goals have few narrations
     hits = corpus.search_batch([query], count + 1)[0]
+    # As the grounded reward contrasts narrations near a prompt with others (`recipe.reward.grounded`).
     near = [hit.narration for hit in hits if hit.narration != number][:count]
     others: Sequence[int] = range(len(corpus))
     if len(corpus) < 4 * _FAR:

@@ -222,6 +222,7 @@ def pseudo_set(
     The same input gives the same prompts, whatever the `samples`, which are predictions for them. Raises InputError for
     a corpus without goals, of one goal, or too small, and for samples of which none is for a prompt.
     """
+    # Room for every step of all plans: those of a prompt share most of them.
     embeddings = StepEmbeddings(corpus.encoder, 1 << 18)
     pseudo = pseudo_procedures(corpus, embeddings.stacked, count, kind, seed)
     selection = select([*pseudo.procedures, *tasks], seed)
@@ -328,6 +329,7 @@ def train(
                 weights.append(weight)
                 kind_of.append(kind)
     counts = {kind: kind_of.count(kind) for kind in PAIRS}
+    # A kind with many pairs must not outweigh the others.
     drawn = [_DRAWN[kind] / counts[kind] for kind in kind_of]
     nets = train_nets(np.stack(better), np.stack(worse), weights, drawn, seed=seed)
 
@@ -367,6 +369,7 @@ def run_gate(
     prompts: Sequence[PseudoPrompt], positions: PositionModel, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
 ) -> Gate:
     """The test on prompts of goals that the nets were not trained on."""
+    # By goal, so that no net is tested on a goal that it was trained on.
     folds = [
         int.from_bytes(hashlib.sha256(f"{seed}/{same_goal(prompt.prompt.goal)}".encode()).digest()[:4], "big") % _FOLDS
         for prompt in prompts

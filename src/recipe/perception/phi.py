@@ -34,8 +34,9 @@ from recipe.text import final_answer
 from recipe.types import Frames, Step
 
 _BEHIND = [re.compile(rf"(?:\b(?:at|from)\s+)?{time}\s*\.?\s*$", re.IGNORECASE) for time in TIMES]
-# Between a text and the time behind it.
+# What may separate a text from the time behind it.
 _SEPARATORS = " -–—:,|"
+# The unit of a time such as `5s` or `12 seconds`, which `read_clock` does not take.
 _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
@@ -57,7 +58,7 @@ def _step(said: str, duration: float) -> Step:
 Kind = Literal["history", "trace"]
 """What Phi is asked for: the steps up to a moment, or a whole video's with times."""
 
-# What the prompts ask for where there is no step.
+# The answer that the prompts ask for where no step is seen.
 _NOTHING = "none"
 
 
@@ -134,6 +135,7 @@ def most_tokens(frames: FrameConfig) -> int:
     >>> most_tokens(PhiConfig().frames), most_tokens(FrameConfig(count=128))
     (2048, 49152)
     """
+    # Its patches are of 14 x 14 pixels and two frames, and four of them are merged into a token: 784 = (2 * 14)^2.
     return -(-(frames.count or frames.max_frames) // 2) * (frames.max_pixels // 784)
 
 
@@ -300,7 +302,7 @@ class PhiRun:
         Raises InputError for a video that cannot be read, unless those are skipped, and what the engine raises; then
         nothing new is begun, and what was under way is kept.
         """
-        # All that makes the answer about each clip.
+        # By the content of a file: one that was moved is not asked about again, and one that changed is.
         hashes = {clip.path: "" for clip in clips}
         with progress.task("reading video files", total=len(hashes)) as advance:
             for path in hashes:

@@ -22,6 +22,7 @@ from recipe.perception.phi import Clip, PhiResult, PhiRun
 from recipe.perception.videos import VideoFolder, VideoPaths, name_of
 from recipe.types import Example, Procedure
 
+# Packages whose versions the manifest names: frames and answers depend on them.
 _PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
 
 Item = TypeVar("Item", Example, Procedure)
@@ -73,6 +74,7 @@ class RowCounts:
     @classmethod
     def of(cls, rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> "RowCounts":
         """Counts over distinct answers: examples that share one paid for it once."""
+        # The same object under several names is one answer.
         answers = {id(description): description.answer for description in result.descriptions.values()}.values()
         cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
         if not all(answer.tokens_in or answer.tokens_out for answer in answers):

@@ -83,6 +83,7 @@ class UploadReader:
                 start_new_session=True,  # Ctrl-C is for the process that listens
             )
             self._children.add(child)
+        # A limit on processor time alone would let a process wait forever.
         clock = threading.Timer(1.5 * seconds, child.kill)
         clock.start()
         try:

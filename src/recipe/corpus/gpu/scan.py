@@ -19,7 +19,7 @@ NARROWEST = 16
 """Columns of the narrowest tile that the matrix units take."""
 BLOCK = 256
 """Narrations of a block."""
-# Narrations widened to float64 at a time, a multiple of a block.
+# Narrations whose sums are widened to float64 at a time: a multiple of a block.
 _CHUNK = 1 << 18
 # Blocks that are read at a time.
 _PAIRS = 1 << 14
@@ -36,7 +36,7 @@ _LARGEST = 127 * 127
 
 
 class BlockShape(NamedTuple):
-    """Of a block: levels and width of its heads and of its tails, all powers of two; no heads where `heads` is 0."""
+    """The shape of a block: levels and widths of its heads and its tails, powers of two; `heads` is 0 without heads."""
 
     head_levels: int
     heads: int
@@ -277,7 +277,7 @@ class Segments(NamedTuple):
 
     @property
     def narrations(self) -> int:
-        """N."""
+        """N, the number of narrations."""
         return len(self.offsets) - 1
 
 

@@ -35,6 +35,7 @@ CHUNK_BYTES = 16 << 20
 _CHUNKS = 4
 PAIRS_AT_ONCE = 128
 """Pairs handed to a thread at a time in exact scoring."""
+# The unit roundoff u of float32.
 _EPSILON = 2.0**-24
 
 
@@ -43,7 +44,7 @@ class PackedQueries(NamedTuple):
 
     packed: NDArray[Any]
     starts: NDArray[np.int32]
-    """What the sums begin at: less 128 times a step's codes, where the codes of segments count as that much more."""
+    """What the sums start from: -128 times the sum of a step's codes where 128 is added to the codes of segments."""
     columns: NDArray[np.int32]
     kinds: NDArray[np.int32] | None
     """How the columns lie; None where queries are taken one by one."""

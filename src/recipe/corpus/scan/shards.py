@@ -42,6 +42,7 @@ class MappedArray:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
         """The numbers begin `start` bytes into the file. Raises OSError, ValueError."""
         self.shape, self.dtype = shape, dtype
+        # A plain array, because every slice of a memmap makes an object of its class.
         self._array = np.asarray(np.memmap(path, dtype, "r", start, shape))
 
     def part(self, first: int, last: int) -> "MappedArray":
