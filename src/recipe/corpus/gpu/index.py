@@ -17,7 +17,6 @@ from recipe.corpus.layout import HeldManifest, Manifest, padded
 from recipe.corpus.scan.certificate import BoundedScores
 from recipe.corpus.scan.shards import Shard
 from recipe.errors import ConfigError, MissingExtra
-from recipe.progress import SILENT, Progress
 
 try:
     import torch
@@ -57,7 +56,6 @@ class DeviceShards(NamedTuple):
         first: int,
         device: torch.device,
         precision: Precision,
-        progress: Progress = SILENT,
     ) -> "DeviceShards":
         """Shards on a device, copied piece by piece. Raises ConfigError where its free memory is too small."""
         d = shards[0].embeddings.shape[1]
@@ -73,16 +71,14 @@ class DeviceShards(NamedTuple):
             )
         vectors = torch.zeros((rows, padded(d)), dtype=kind, device=device)
         row = 0
-        with progress.task(f"Copy to {device}", rows) as advance:
-            for shard in shards:
-                array = shard.codes if precision == "int8" else shard.embeddings
-                step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
-                for start in range(0, array.shape[0], step):
-                    # Copied, because torch takes no array that is mapped to be read only.
-                    piece = np.array(array.rows(start, min(array.shape[0], start + step)))
-                    vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
-                    row += len(piece)
-                    advance(len(piece))
+        for shard in shards:
+            array = shard.codes if precision == "int8" else shard.embeddings
+            step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
+            for start in range(0, array.shape[0], step):
+                # Copied, because torch takes no array that is mapped to be read only.
+                piece = np.array(array.rows(start, min(array.shape[0], start + step)))
+                vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
+                row += len(piece)
         offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
         # ||x|| is no more than the norm of x's code and its residual together.
         scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
@@ -178,7 +174,6 @@ class GpuIndex(Index):
         devices: Sequence[str] = ("cuda",),
         precision: Precision = "int8",
         threads: int | None = None,
-        progress: Progress = SILENT,
         held: HeldManifest | None = None,
     ) -> None:
         # A GPU multiplies all codes of 8 bits, as the portable instructions do.
@@ -186,7 +181,7 @@ class GpuIndex(Index):
         self.precision = precision
         placed = [_device(name) for name in devices]
         self._parts = [
-            DeviceShards.place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision, progress)
+            DeviceShards.place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision)
             for run, device in zip(divide(shards, len(placed)), placed, strict=False)
         ]
 
@@ -200,7 +195,6 @@ class GpuIndex(Index):
         precision: Precision = "int8",
         streamed: bool | None = None,
         threads: int | None = None,
-        progress: Progress = SILENT,
     ) -> "GpuIndex":
         """The index as `Index.open`, its vectors copied to the devices, consecutive shards to each.
 
@@ -209,8 +203,8 @@ class GpuIndex(Index):
         ConfigError for a device that is not there or whose memory is too small.
         """
         opened = Index.open(folder, shards, streamed=streamed)
-        shape = (devices, precision, threads, progress)
-        return cls(opened.folder, opened.manifest, opened.shards, *shape, held=opened.held)
+        where = (opened.folder, opened.manifest, opened.shards)
+        return cls(*where, devices, precision, threads, held=opened.held)
 
     def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
