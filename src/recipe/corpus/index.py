@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,6 @@ from recipe.types import Hit
 
 if TYPE_CHECKING:
     from recipe.corpus.scan.quantise import Queries
-    from recipe.corpus.scan.scores import Bounds
 
 __all__ = ["Certificate", "Index", "SearchResult"]
 
@@ -80,9 +79,8 @@ class Index:
         return int(self._starts[-1])
 
     @cached_property
-    def _bounds(self) -> "Bounds":
-        bounds: Bounds = kernels("scan.scores").Bounds.of(self.shards)
-        return bounds
+    def _bounds(self) -> Any:
+        return kernels("scan.scores").Bounds.of(self.shards)
 
     def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         """For each query of unit-norm vectors, float32 [M_i, d], the k narrations of the highest A_mono.
