@@ -168,6 +168,17 @@ def test_a_build_ends_where_what_it_verified_cannot_be_recorded(
     assert not Index.open(folder).verified
 
 
+@pytest.mark.parametrize("table", ["narrations.parquet", "segments.parquet"])
+def test_a_table_of_fewer_rows_is_refused(whole: Path, tmp_path: Path, table: str) -> None:
+    pytest.importorskip("pandas")
+    folder = Path(shutil.copytree(whole, tmp_path / "c"))
+    path = folder / "shards" / "00001" / table
+    pq.write_table(pq.read_table(path).slice(1), path)
+    hide_damage(folder)
+    with pytest.raises(CorpusError, match=rf"{table} has \d+ rows, not"):
+        Corpus.open(folder).to_pandas()
+
+
 @pytest.mark.parametrize(
     "offsets", [[0, 3, 2, 5], [-4, 1, 2, 5], [0, 1, 2, 1 << 40], [1, 2, 3, 5], [0, 1, 1, 5], [0, 1, 2, 4]]
 )

@@ -185,7 +185,7 @@ def test_lists_are_taken_whole_and_speech_by_step_like_segments(lists: Corpus, t
     told = pseudo_procedures(lists, embed, 20)
     assert told.kind == "lists"
     assert len(told.procedures) == 20
-    assert told.goals >= 10
+    assert len({one.goal for one in told.procedures}) >= 10
     for number, procedure in zip(told.numbers, told.procedures, strict=True):
         narrated = lists.narration(number)
         assert [step.text for step in procedure.steps] == [segment.text for segment in narrated.segments]
@@ -208,7 +208,7 @@ def test_a_goal_is_found_in_the_first_segments_where_there_is_no_title(tmp_path:
 
     corpus = built(tmp_path / "c", [untitled(one) for one in narrate(load_world(), 120)])
     found = pseudo_procedures(corpus, Verifier(corpus).embed, 20, "speech")
-    assert found.goals >= 10
+    assert len({one.goal for one in found.procedures}) >= 10
     assert {one.goal for one in found.procedures} <= set(load_world().goals)
     assert not any("how to" in step.text for one in found.procedures for step in one.steps)
 

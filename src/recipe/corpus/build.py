@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, fingerprint, locked, read_json, remove, write_json
 from recipe.config.corpus import CorpusConfig
-from recipe.corpus.comparison import CorpusDifference, difference
+from recipe.corpus.comparison import difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
 from recipe.corpus.encoder_identity import differences
 from recipe.corpus.encoders import Encoder, open_encoder
@@ -167,10 +167,8 @@ def build_corpus(
     """
     if engine == "ray" and devices:
         raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
-    if encoder is None and origin is not None and _is_current(output, config, origin):
-        return output
     compared = _compare_finished(narrations, output, config, encoder, origin, progress)
-    if compared and _is_changed(read_manifest(output / MANIFEST)):
+    if compared == "files" or (compared and _is_changed(read_manifest(output / MANIFEST))):
         return output  # a build has nothing to finish in it
     kernels("scan.quantise")  # a missing package shows now and not after the first shard
     if encoder is None:
@@ -205,19 +203,6 @@ def build_corpus(
     return output
 
 
-def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
-    """Whether the folder holds the finished corpus of these settings and files; loads no model to find out."""
-    if not (output / MANIFEST).is_file() or (output / PLAN).exists():
-        return False
-    manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
-    current = (config.shard_size, origin.reading, origin.exclusions)
-    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != current:
-        return False
-    if inputs != _inputs_file(config, _refreshed(inputs["files"], origin.files)):
-        return False
-    return all((output / SHARDS / shard["name"]).is_dir() for shard in manifest["shards"])
-
-
 def _is_changed(manifest: Mapping[str, Any]) -> bool:
     """Whether narrations were added to the corpus or removed from it after it was built (`recipe.corpus.change`)."""
     return bool((manifest["read"] or {}).get("changes"))
@@ -230,14 +215,15 @@ def _compare_finished(
     encoder: Encoder | None,
     origin: Origin | None,
     progress: Progress,
-) -> bool:
-    """Whether the folder holds the finished corpus of these narrations, all of which were read to find out.
+) -> Literal["", "files", "narrations"]:
+    """By what the folder is known to hold the finished corpus of these narrations.
 
-    False where the build has something left to do or to say. Raises CorpusError for a finished corpus of others, with
-    what they would change in it.
+    By the files that they come from, which neither reads these nor loads a model, or by the narrations themselves, all
+    of which were read. Empty where the build has something left to do or to say. Raises CorpusError for a finished
+    corpus of others, with what they would change in it.
     """
     if not (output / MANIFEST).is_file() or (output / PLAN).exists():
-        return False
+        return ""
     manifest = read_manifest(output / MANIFEST)
     changed, shards = _is_changed(manifest), manifest["shards"]
     if not all((output / SHARDS / shard["name"]).is_dir() for shard in shards):
@@ -246,31 +232,23 @@ def _compare_finished(
                 f"{output}: a shard is missing, and narrations were added or removed after the build, so that no build "
                 "makes it again; copy the corpus again, or build one in another folder."
             )
-        return False
+        return ""
     given = (config.shard_size, *((None, None) if origin is None else (origin.reading, origin.exclusions)))
     if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != given:
-        return False  # `_bind` tells what is different
+        return ""  # `_bind` tells what is different
+    inputs = _recorded_inputs(output)
+    refreshed = None if origin is None else _refreshed(inputs["files"], origin.files)
+    if encoder is None and refreshed is not None and inputs == _inputs_file(config, refreshed):
+        return "files"
     with locked(output):
         if changed:
             corpus = Corpus.open(output, config.encoder if encoder is None else None)
-            changes = difference(corpus, narrations)
-            if changes.added or changes.changed or changes.removed:
-                raise _other_narrations(output, changes)
-            return True
-        if origin is not None and _refreshed(_recorded_inputs(output)["files"], origin.files) is not None:
-            return False  # the files say it, and need not be read
-        _restage(narrations, output, config.shard_size, shards, progress)
-        return True
-
-
-def _other_narrations(output: Path, changes: CorpusDifference) -> CorpusError:
-    """The error for a finished corpus of other narrations than those given."""
-    return CorpusError(
-        f"{output}: the folder holds a finished corpus of other narrations: of those given it lacks "
-        f"{len(changes.added):,}, and has {len(changes.changed):,} in other words; {len(changes.removed):,} of its own "
-        f"are not given. Change it with `recipe corpus add {output} FILES` and `recipe corpus remove`, or choose "
-        "another folder."
-    )
+            difference(corpus, narrations).require_none(output)
+        elif refreshed is not None:
+            return ""  # the files say it, and need not be read
+        else:
+            _restage(narrations, output, config.shard_size, shards, progress)
+        return "narrations"
 
 
 def _bind(output: Path, plan: BuildPlan) -> None:
@@ -306,7 +284,7 @@ def _stage(
     config: CorpusConfig,
     origin: Origin | None,
     progress: Progress,
-    compared: bool = False,
+    compared: str = "",
 ) -> tuple[list[ShardRecord], JsonObject | None, list[InputRecord]]:
     """All shards of the build, each finished or staged, the counts of reading, and the files that were read.
 
@@ -393,9 +371,7 @@ def _restage(
     if problem and finished:
         changes = difference(Corpus.open(output), rest)
         same = sum(shard["narrations"] for shard in recorded[:compared])  # those before `rest`
-        changes = changes._replace(removed=changes.removed[same:])
-        if changes.added or changes.changed or changes.removed:
-            raise _other_narrations(output, changes)
+        changes._replace(removed=changes.removed[same:]).require_none(output)
     if problem:
         raise CorpusError(
             f"{output / SHARDS / shard_name(compared)}: {problem}; "

@@ -79,9 +79,8 @@ def record_build(folder: Path, shards: Sequence[ShardRecord], hashed: Collection
 
 def _recorded(folder: Path) -> Mapping[str, object]:
     """The states on record, by the name of the shard; a record that cannot be read verifies nothing."""
-    with suppress(InputError, OSError, KeyError, TypeError):
-        states = read_json(_record_path(folder))["shards"]
-        return states if isinstance(states, dict) else {}
+    with suppress(InputError, OSError, KeyError, TypeError, ValueError):
+        return dict(read_json(_record_path(folder))["shards"])
     return {}
 
 

@@ -277,9 +277,13 @@ def read_live(folder: Path, shard: ShardRecord, name: str, columns: Sequence[str
     Raises CorpusError.
     """
     require_unchanged(folder, shard, (name,))
-    if name == NARRATIONS:
-        return read_table(folder, name, columns).take(live_rows(shard))
-    table = read_table(folder, name, ("narration", *columns))
+    of_narrations = name == NARRATIONS
+    table = read_table(folder, name, columns if of_narrations else ("narration", *columns))
+    # Of a table that was written wrongly, its checksum says nothing.
+    if len(table) != (rows := shard["narrations" if of_narrations else "segments"]):
+        raise damaged(folder, f"{name} has {len(table)} rows, not {rows}")
+    if of_narrations:
+        return table.take(live_rows(shard))
     return table.filter(np.isin(table["narration"].to_numpy(), removed_rows(shard), invert=True)).select(columns)
 
 
@@ -309,18 +313,6 @@ def read_narrations(folder: Path, shard: ShardRecord, rows: NDArray[np.int64] | 
         Narration(row["video_id"], tuple(islice(said, row["segments"])), row["title"], row["source"], row["url"])
         for row in table.take(chosen).to_pylist()
     ]
-
-
-def read_video_ids(folder: Path, shard: ShardRecord) -> list[str]:
-    """The video ids of a shard without removed narrations, in corpus order, from a table that matches its checksum.
-
-    Raises CorpusError.
-    """
-    require_unchanged(folder, shard, (NARRATIONS,))
-    ids: list[str] = read_table(folder, NARRATIONS, ("video_id",))[0].to_pylist()
-    if len(ids) != shard["narrations"]:
-        raise damaged(folder, f"{NARRATIONS} has {len(ids)} rows, not {shard['narrations']}")
-    return [ids[row] for row in live_rows(shard)]
 
 
 def damaged(shard: Path, problem: str | Exception) -> CorpusError:

@@ -38,7 +38,6 @@ from recipe.corpus.layout import (
     open_manifest,
     read_live,
     read_narrations,
-    read_video_ids,
     removed_rows,
 )
 from recipe.corpus.scan import kernels
@@ -191,8 +190,9 @@ class Corpus:
 
     @cached_property
     def _videos(self) -> dict[str, int]:
-        ids = (read_video_ids(self.folder / SHARDS / shard["name"], shard) for shard in self.manifest["shards"])
-        return {video_id: index for index, video_id in enumerate(chain.from_iterable(ids))}
+        shards = self.manifest["shards"]
+        tables = (read_live(self.folder / SHARDS / shard["name"], shard, NARRATIONS, ("video_id",)) for shard in shards)
+        return {video_id: n for n, video_id in enumerate(chain.from_iterable(table[0].to_pylist() for table in tables))}
 
     def __repr__(self) -> str:
         counts = f"{len(self):,} narrations, {self.manifest['segments']:,} segments"

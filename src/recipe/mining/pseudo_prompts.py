@@ -101,8 +101,6 @@ class PseudoProcedures(NamedTuple):
     procedures: list[Procedure]
     numbers: list[int]
     """Their narrations' places in the corpus."""
-    goals: int
-    """Different goals among them."""
 
 
 def pseudo_procedures(
@@ -158,8 +156,7 @@ def pseudo_procedures(
                 steps = tuple(Step(narration.segments[k].text) for k in chosen)
                 own.append((number, Procedure(SOURCE, narration.video_id, goal, steps, "train")))
         taken += own
-    goals = len({same_goal(procedure.goal) for _, procedure in taken})
-    return PseudoProcedures(kind, [procedure for _, procedure in taken], [number for number, _ in taken], goals)
+    return PseudoProcedures(kind, [procedure for _, procedure in taken], [number for number, _ in taken])
 
 
 def _goal_of(narration: Narration) -> str:

@@ -34,7 +34,6 @@ those left out are lists that name other files (ffconcat, HLS, DASH, SDP), serie
 MAX_PIXELS = 1 << 26
 """Pixels of a stored frame at most, twice those of 8K: a few bytes of a header can claim more memory than there is."""
 
-
 # Width of a pixel by its height, or the other way round, at most: nothing can scale to what a header may claim.
 _WIDEST = 16
 _BOUNDED = {"max_pixels": str(MAX_PIXELS)}

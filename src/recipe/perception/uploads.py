@@ -26,7 +26,6 @@ from recipe.types import Frames
 
 Value = TypeVar("Value")
 
-
 # Bytes that a process may take beyond what it begins with and its images: decoders of 8K video hold some 20 frames.
 _MEMORY = 1 << 30
 # Files that it may have open.
