@@ -222,6 +222,21 @@ def test_a_removed_narration_leaves_the_disk_when_its_shard_is_compacted(
     assert [entry["removed"] for entry in (opened.manifest["read"] or {})["changes"]] == [["v3"], ["v4", "v40"]]
 
 
+@pytest.fixture
+def over_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There an exclusive lock of a file needs one that is open for writing: flock(2)."""
+    lock = fcntl.flock
+
+    def strict(descriptor: int, operation: int) -> None:
+        read_only = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if operation & fcntl.LOCK_EX and read_only and not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", strict)
+
+
+@pytest.mark.usefixtures("over_nfs")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -> None:
     held = Corpus(Index.open(folder, streamed=streamed), CONFIG.encoder)
@@ -239,26 +254,6 @@ def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -
     compact_corpus(folder)
     assert not (folder / "earlier").exists()
     assert {path.name for path in (folder / "shards").iterdir()} == {s["name"] for s in open_manifest(folder)["shards"]}
-
-
-def test_a_corpus_that_is_open_is_known_over_nfs(folder: Path) -> None:
-    """There an exclusive lock needs a file that is open for writing: flock(2)."""
-    lock = fcntl.flock
-
-    def over_nfs(descriptor: int, operation: int) -> None:
-        read_only = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
-        if operation & fcntl.LOCK_EX and read_only and not stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        lock(descriptor, operation)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(fcntl, "flock", over_nfs)
-        held = Corpus.open(folder)
-        remove_narrations(folder, ["v1", "v2", "v9"])
-        assert [held.narration(n) for n in range(12)] == POOL[:12]
-        del held
-        compact_corpus(folder)
-    assert not (folder / "earlier").exists()
 
 
 def test_a_corpus_that_is_compared_with_excluded_videos_stays_what_it_was(folder: Path) -> None:

@@ -151,11 +151,8 @@ class Gate(NamedTuple):
             share, (low, high) = tie.with_net, _TIED
             least, greatest = (share.mean if end is None else end for end in (share.low, share.high))
             if (least > high or greatest < low) and abs(share.mean - 0.5) > abs(tie.grounded - 0.5):
-                return cls(
-                    shown,
-                    False,
-                    f"of two true plans it prefers one in {100 * share.mean:.0f}% of prompts, which should tie",
-                )
+                preferred = f"{100 * share.mean:.0f}% of prompts, which should tie"
+                return cls(shown, False, f"of two true plans it prefers one in {preferred}")
         for measure in ("best_of", "repeats", "samples"):
             row = by.get(measure)
             if row is not None and row.difference.observations >= _FEW and row.difference.sign == -1:

@@ -33,10 +33,8 @@ class PhiOnDevices(PhiRun):
         """As `PhiRun` has it; raises what a process raises first, and ComputeError where one dies."""
         work = list(groups)
         options = (self._config, self._kind, self._together, self._skip)
-        workers = [
-            (device, (self._settings.model_copy(update={"device": device}), *options))
-            for device in self._devices[: len(work)]
-        ]
+        used = self._devices[: len(work)]
+        workers = [(name, (self._settings.model_copy(update={"device": name}), *options)) for name in used]
         for described in shared_out(work, _describe, workers):
             advance(len(described))
             yield described

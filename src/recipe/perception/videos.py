@@ -8,10 +8,8 @@ from recipe.errors import InputError, listed
 from recipe.types import Example, Procedure
 
 # What ends the name of a video file, in small or capital letters: each kind that `footage.CONTAINERS` reads.
-_EXTENSIONS = {
-    *(".3gp", ".asf", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4"),
-    *(".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv"),
-}
+_EXTENSIONS = {".3gp", ".asf", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts"}
+_EXTENSIONS |= {".ogv", ".ts", ".webm", ".wmv"}
 
 
 class VideoFolder:

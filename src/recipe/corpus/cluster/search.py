@@ -37,7 +37,6 @@ Vectors = NDArray[np.float32]
 
 # Bytes of shared memory of a cluster started here: only queries, hits and counts travel, never vectors.
 _OBJECT_STORE = 128 << 20
-
 # Seconds for a named cluster to accept a connection.
 _PATIENCE = 10.0
 

@@ -251,10 +251,7 @@ class Launch(NamedTuple):
     """Columns up to which the registers hold two segments' sums."""
 
     def takes_pairs(self, shape: BlockShape) -> bool:
-        """Whether a block's steps are multiplied with two segments at a time.
-
-        With few columns the scan waits for memory anyway.
-        """
+        """Whether a block's steps are multiplied with two segments at a time: with few columns memory sets the pace."""
         return self.narrow < shape.columns <= self.paired
 
     def options(self, shape: BlockShape, memory: int) -> dict[str, Any]:
