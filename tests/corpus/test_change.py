@@ -333,20 +333,20 @@ def test_damaged_records_of_removed_narrations_are_refused(
 def test_what_is_added_passes_the_exclusions_of_the_build(tmp_path: Path) -> None:
     text = "one two three four five six seven eight nine"
     exclusions = Exclusions(["v14"], [text], [ExcludedVideo("test", "v14", (text,))])
-    first = change.exclude(POOL[:12], exclusions)
-    corpus = build_corpus(first.narrations, tmp_path / "c", CONFIG, origin=first.origin)
+    stream, origin = change.exclude(POOL[:12], exclusions)
+    corpus = build_corpus(stream, tmp_path / "c", CONFIG, origin=origin)
     with pytest.raises(CorpusError, match=r"1 videos and near-copies of 1 texts were kept out .* --exclude"):
         add_narrations(corpus, POOL[12:16])
-    other = change.exclude(POOL[12:16], Exclusions(["v15"], []))
+    stream, origin = change.exclude(POOL[12:16], Exclusions(["v15"], []))
     with pytest.raises(CorpusError, match="other videos or texts were kept out"):
-        add_narrations(corpus, other.narrations, origin=other.origin)
+        add_narrations(corpus, stream, origin=origin)
     opened = add_to(Corpus.open(corpus), [*POOL[12:16], reworded(POOL[3], text)], exclusions=exclusions)
     assert list(opened.video_ids)[12:] == ["v12", "v13", "v15"]
     assert opened.narration("v3") == POOL[3]  # the near-copy is not in it, and the rest is what was there
     [entry] = (opened.manifest["read"] or {})["changes"]
     assert (entry["added"], entry["read"]["narrations_by_id"], entry["read"]["captions_by_text"]) == (3, 1, 1)
-    third = change.exclude(POOL[20:22], exclusions)
-    other_corpus = build_corpus(third.narrations, tmp_path / "other", CONFIG, origin=third.origin)
+    stream, origin = change.exclude(POOL[20:22], exclusions)
+    other_corpus = build_corpus(stream, tmp_path / "other", CONFIG, origin=origin)
     both, of_both = source_for(corpus, [other_corpus])  # of which the same was kept out
     assert add_narrations(corpus, both, origin=of_both).added == 2
     plain = build_corpus(POOL[:3], tmp_path / "plain", CONFIG)
