@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 from triton.runtime.errors import OutOfResources
 
 from recipe.corpus.gpu.scan import (
+    ErrorBounds,
     Estimates,
     Launch,
-    NarrationBounds,
-    QueryBounds,
     Segments,
     group,
     plan,
@@ -144,19 +143,19 @@ def product(kind: torch.dtype, device: str, repeats: int, size: int) -> float:
     return 2 * size**3 / timed(work, repeats).median / 1e9
 
 
-def rank(sums: torch.Tensor, known: NarrationBounds, asked: QueryBounds) -> tuple[torch.Tensor, torch.Tensor]:
+def rank(sums: torch.Tensor, known: ErrorBounds, asked: ErrorBounds) -> tuple[torch.Tensor, torch.Tensor]:
     """The best, then all that reach the lowest of them, as a search does between its two re-scorings."""
     these = Estimates.of(sums, known, asked)
     return these.reaching(these.best(K)[0][-1])
 
 
-def bounds(here: Segments, queries: int) -> tuple[NarrationBounds, QueryBounds]:
+def bounds(here: Segments, queries: int) -> tuple[ErrorBounds, ErrorBounds]:
     """Bounds of the size that codes have, for the ranking."""
     device = here.vectors.device
     ones = torch.ones((here.narrations, 1), dtype=torch.float64, device=device)
     one = torch.ones((1, queries), dtype=torch.float64, device=device)
     scale = 1 / (32**2 * here.vectors.shape[1]) if here.vectors.dtype == torch.int8 else 1.0
-    return NarrationBounds(ones * scale, ones * 1e-3, ones), QueryBounds(one / 8, one * 1e-3, one)
+    return ErrorBounds(ones * scale, ones * 1e-3, ones), ErrorBounds(one / 8, one * 1e-3, one)
 
 
 def check(here: Segments, steps: torch.Tensor, batch: Batch, sums: torch.Tensor) -> float:

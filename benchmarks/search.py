@@ -57,9 +57,8 @@ from synthetic import Vectors, build, questions
 
 from recipe.corpus.index import Index, SearchResult
 from recipe.corpus.layout import padded
-from recipe.corpus.scan.quantise import quantise_queries
-from recipe.corpus.scan.scores import ApproximateScores, choose, integer_scores
-from recipe.corpus.scan.shards import joined_bounds
+from recipe.corpus.scan.quantise import Queries
+from recipe.corpus.scan.scores import ApproximateScores, Bounds, choose, integer_scores
 from recipe.corpus.store import Corpus
 
 THREADS = len(os.sched_getaffinity(0))
@@ -206,11 +205,11 @@ class CodesOnly:
 
     def __init__(self, folder: Path) -> None:
         self._index = Index.open(folder)
-        self._bounds = joined_bounds(self._index.shards)
+        self._bounds = Bounds.of(self._index.shards)
         self.bytes = size(folder, "codes.npy", "bounds.npy")
 
     def run(self, queries: Sequence[Vectors]) -> ApproximateScores:
-        return integer_scores(self._index.shards, self._bounds, quantise_queries(queries, choose(None)))
+        return integer_scores(self._index.shards, self._bounds, Queries.quantised(queries, choose(None)))
 
     def found(self, answers: ApproximateScores) -> list[Ids]:
         scores = answers.sums[:, : len(answers.factors)] * answers.scales[:, None]

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
@@ -47,11 +47,52 @@ def safe_path() -> Iterator[None]:
             os.environ[_SAFE] = before
 
 
-def start_worker(work: Callable[..., None], *settings: Any) -> tuple[BaseProcess, Connection]:
-    """A process that runs `work(connection, *settings)`, and this side of its connection.
+def shared_out(
+    items: Iterable[Any],
+    work: Callable[..., None],
+    workers: Sequence[tuple[str, tuple[Any, ...]]],
+    place: Callable[[Any], str] = lambda _: "",
+) -> Iterator[Any]:
+    """What worker processes send about the items, which they take one after another (`assigned`).
 
-    It ends with this process, however this one ends. Ctrl-C reaches this process alone, which ends the other.
+    A process for each device and its settings runs `work(connection, *settings)`. `place` names where an item was, for
+    the error of a process that dies. Ctrl-C reaches this process alone; the workers end with it, and with the
+    iteration. Raises what a worker sends as an error, the first one, and ComputeError where one dies.
     """
+    waiting = iter(items)
+    processes: dict[Connection, tuple[str, BaseProcess]] = {}
+    at: dict[Connection, str] = {}
+    try:
+        for device, settings in workers:
+            process, connection = _started(work, settings)
+            processes[connection], at[connection] = (device, process), ""
+        busy = list(processes)
+        while busy:
+            for connection in [item for item in wait(busy) if isinstance(item, Connection)]:
+                try:
+                    message = connection.recv()
+                    if message is None:  # it asks for an item, and ends where there is none
+                        item = next(waiting, None)
+                        at[connection] = "" if item is None else place(item)
+                        connection.send(item)
+                        continue
+                except (EOFError, ConnectionError):
+                    busy.remove(connection)
+                    if (failure := _death(*processes[connection], at[connection])) is not None:
+                        raise failure from None
+                    continue
+                if isinstance(message, Exception):
+                    raise message
+                yield message
+    finally:
+        for connection, (_, process) in processes.items():
+            process.terminate()
+            process.join()
+            connection.close()
+
+
+def _started(work: Callable[..., None], settings: tuple[Any, ...]) -> tuple[BaseProcess, Connection]:
+    """A worker process, and this side of its connection."""
     context = get_context("spawn")  # a CUDA context does not survive a fork
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(work, theirs, *settings), daemon=True)
@@ -72,7 +113,7 @@ def _work(work: Callable[..., None], connection: Connection, *settings: Any) -> 
     work(connection, *settings)
 
 
-def death(device: str, process: BaseProcess, at: str = "") -> ComputeError | None:
+def _death(device: str, process: BaseProcess, at: str = "") -> ComputeError | None:
     """What to say of a worker that ended `at` something before its work was done; None where it ended well.
 
     A worker runs the script that starts it again, up to its main guard: without one it meets its own call there.

@@ -48,14 +48,6 @@ def test_free_gaps_and_votes_equal_the_reference(backend: Backend, data: st.Data
         np.testing.assert_allclose(backend.precedence(group.W, group.offsets), sum(parts), rtol=1e-12, atol=0)
 
 
-def test_hopeless_similarities(backend: Backend) -> None:
-    W, offsets = np.full((5, 3), -1, np.float32), [0, 1, 5]
-    np.testing.assert_array_equal(backend.grouped_monotone_coverage(W, [3], offsets)[0], [-1, -1])
-    aligned = backend.grouped_needleman_wunsch(W, [3], offsets)
-    np.testing.assert_array_equal(aligned.score[0], np.float32([1e-6, 1e-6]))
-    np.testing.assert_array_equal(aligned.length[0], [4, 7])
-
-
 @pytest.mark.parametrize(
     ("bounds", "offsets", "reason"),
     [

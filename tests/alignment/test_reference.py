@@ -132,11 +132,6 @@ def test_precedence_counts_every_pair_of_segments(W: Matrix) -> None:
     np.testing.assert_array_equal(narration_precedence(W), counted)
 
 
-@given(calibrated)
-def test_a_narration_told_backwards_reverses_the_vote(W: Matrix) -> None:
-    np.testing.assert_array_equal(narration_precedence(W[:, ::-1]), narration_precedence(W).T)
-
-
 @pytest.mark.parametrize(
     ("W", "reason"),
     [

@@ -149,6 +149,16 @@ def test_changed_files_are_refused_and_others_that_say_the_same_are_not(tmp_path
         from_file(narration_file, output)
 
 
+def test_a_setting_that_is_no_longer_given_makes_another_build(tmp_path: Path, narration_file: Path) -> None:
+    (tmp_path / "titles.csv").write_text("video_id,title\nv0,make tea\n")
+    stream, origin = narration_source([narration_file], ReadingOptions(), titles=tmp_path / "titles.csv")
+    output = build_corpus(stream, tmp_path / "c", CONFIG, origin=origin)
+    before = digest(output)
+    with pytest.raises(CorpusError, match="titles '"):
+        from_file(narration_file, output)
+    assert digest(output) == before
+
+
 def test_a_deleted_shard_is_made_again_and_only_it(tmp_path: Path, narration_file: Path) -> None:
     output = from_file(narration_file, tmp_path / "c")
     before = digest(output)

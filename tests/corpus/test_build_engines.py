@@ -96,6 +96,7 @@ if {"__name__ == '__main__'" if guarded else True}:
 def test_a_cluster_chooses_its_devices(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'ray'.*devices"):
         build_corpus(narrations(4), tmp_path / "c", CONFIG, engine="ray", devices=("cpu",))
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_cluster_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,13 @@
 """A corpus that grows: after any changes it answers as one that was built from nothing of the same narrations."""
 
+import errno
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,7 @@ from tests.corpus.test_build import Counting
 from recipe.artifacts import locked
 from recipe.config import CorpusConfig, EncoderConfig, GroundedConfig, RewardConfig
 from recipe.corpus import change
-from recipe.corpus.build import build_corpus
+from recipe.corpus.build import build_corpus, narration_source
 from recipe.corpus.change import (
     add_narrations,
     add_to,
@@ -33,9 +37,10 @@ from recipe.corpus.encoders import HashEncoder
 from recipe.corpus.excluded import ExcludedVideo
 from recipe.corpus.index import Index, SearchResult
 from recipe.corpus.layout import open_manifest
-from recipe.corpus.leaks import Exclusions
+from recipe.corpus.leaks import Exclusions, leakage
 from recipe.corpus.store import Corpus
 from recipe.corpus.verify import verify_corpus
+from recipe.data.narrations import ReadingOptions
 from recipe.errors import CorpusError, EncoderMismatch, InputError, MissingExtra
 from recipe.progress import SILENT, Progress
 from recipe.reward.verifier import Verifier
@@ -217,6 +222,21 @@ def test_a_removed_narration_leaves_the_disk_when_its_shard_is_compacted(
     assert [entry["removed"] for entry in (opened.manifest["read"] or {})["changes"]] == [["v3"], ["v4", "v40"]]
 
 
+@pytest.fixture
+def over_nfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There an exclusive lock of a file needs one that is open for writing: flock(2)."""
+    lock = fcntl.flock
+
+    def strict(descriptor: int, operation: int) -> None:
+        read_only = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+        if operation & fcntl.LOCK_EX and read_only and not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", strict)
+
+
+@pytest.mark.usefixtures("over_nfs")
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -> None:
     held = Corpus(Index.open(folder, streamed=streamed), CONFIG.encoder)
@@ -234,6 +254,30 @@ def test_a_corpus_that_is_open_stays_what_it_was(folder: Path, streamed: bool) -
     compact_corpus(folder)
     assert not (folder / "earlier").exists()
     assert {path.name for path in (folder / "shards").iterdir()} == {s["name"] for s in open_manifest(folder)["shards"]}
+
+
+def test_a_corpus_that_is_compared_with_excluded_videos_stays_what_it_was(folder: Path) -> None:
+    class Meanwhile:
+        @contextmanager
+        def task(self, *_: object) -> Iterator[Callable[[int], None]]:
+            remove_narrations(folder, [narration.video_id for narration in POOL[8:12]])  # a shard that is not read yet
+            yield lambda _: None
+
+    exclusions = Exclusions(["v9"], [])
+    assert leakage(folder, exclusions, Meanwhile()).videos == ("v9",)
+    assert leakage(folder, exclusions).videos == ()
+
+
+def test_files_beside_one_with_the_name_of_a_manifest_are_read_as_the_corpus_was(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nboil (laughs) it\n")
+        (tmp_path / name / "manifest.json").write_text("{}")
+    stream, origin = narration_source([tmp_path / "a"], ReadingOptions(marks="keep"))
+    corpus = build_corpus(stream, tmp_path / "c", CONFIG, origin=origin)
+    stream, origin = source_for(corpus, [tmp_path / "b"])
+    add_narrations(corpus, stream, origin=origin)
+    assert {narration.segments[0].text for narration in Corpus.open(corpus).narrations([0, 1])} == {"boil (laughs) it"}
 
 
 def test_what_cannot_be_changed_is_refused_and_nothing_is_lost(folder: Path, tmp_path: Path) -> None:
@@ -289,20 +333,20 @@ def test_damaged_records_of_removed_narrations_are_refused(
 def test_what_is_added_passes_the_exclusions_of_the_build(tmp_path: Path) -> None:
     text = "one two three four five six seven eight nine"
     exclusions = Exclusions(["v14"], [text], [ExcludedVideo("test", "v14", (text,))])
-    first = change.exclude(POOL[:12], exclusions)
-    corpus = build_corpus(first.narrations, tmp_path / "c", CONFIG, origin=first.origin)
+    stream, origin = change.exclude(POOL[:12], exclusions)
+    corpus = build_corpus(stream, tmp_path / "c", CONFIG, origin=origin)
     with pytest.raises(CorpusError, match=r"1 videos and near-copies of 1 texts were kept out .* --exclude"):
         add_narrations(corpus, POOL[12:16])
-    other = change.exclude(POOL[12:16], Exclusions(["v15"], []))
+    stream, origin = change.exclude(POOL[12:16], Exclusions(["v15"], []))
     with pytest.raises(CorpusError, match="other videos or texts were kept out"):
-        add_narrations(corpus, other.narrations, origin=other.origin)
+        add_narrations(corpus, stream, origin=origin)
     opened = add_to(Corpus.open(corpus), [*POOL[12:16], reworded(POOL[3], text)], exclusions=exclusions)
     assert list(opened.video_ids)[12:] == ["v12", "v13", "v15"]
     assert opened.narration("v3") == POOL[3]  # the near-copy is not in it, and the rest is what was there
     [entry] = (opened.manifest["read"] or {})["changes"]
     assert (entry["added"], entry["read"]["narrations_by_id"], entry["read"]["captions_by_text"]) == (3, 1, 1)
-    third = change.exclude(POOL[20:22], exclusions)
-    other_corpus = build_corpus(third.narrations, tmp_path / "other", CONFIG, origin=third.origin)
+    stream, origin = change.exclude(POOL[20:22], exclusions)
+    other_corpus = build_corpus(stream, tmp_path / "other", CONFIG, origin=origin)
     both, of_both = source_for(corpus, [other_corpus])  # of which the same was kept out
     assert add_narrations(corpus, both, origin=of_both).added == 2
     plain = build_corpus(POOL[:3], tmp_path / "plain", CONFIG)

@@ -55,16 +55,6 @@ def _four_cpus() -> Iterator[None]:
         yield
 
 
-class Counts:
-    """An `Advance` that adds up."""
-
-    def __init__(self) -> None:
-        self.done = 0
-
-    def __call__(self, n: int) -> None:
-        self.done += n
-
-
 class Stopped(HashEncoder):
     """Fails before the first shard, so that a build is left staged."""
 
@@ -111,23 +101,23 @@ def marked() -> list[Narration]:
 
 def test_a_cluster_builds_the_same_bytes_and_outlives_a_killed_worker(tmp_path: Path) -> None:
     whole = build_corpus(marked(), tmp_path / "whole", CONFIG)
-    output, advanced = tmp_path / "ray", Counts()
+    output, advanced = tmp_path / "ray", list[int]()
     shards = staged(output, marked())
     mark = tmp_path / "mark"
-    encode_shards(output, shards, CONFIG.encoder, advanced, workers=2, opener=lambda _: Killed(mark))
+    encode_shards(output, shards, CONFIG.encoder, advanced.append, workers=2, opener=lambda _: Killed(mark))
     assert mark.exists()
-    assert advanced.done == sum(len(narration.segments) for narration in marked())
+    assert sum(advanced) == sum(len(narration.segments) for narration in marked())
     build_corpus(marked(), output, CONFIG, encoder=Stopped(64))
     assert digest(output) == digest(whole)
 
 
 def test_a_shard_that_fails_is_told_in_a_sentence_and_finished_shards_stay(tmp_path: Path) -> None:
-    output, advanced = tmp_path / "ray", Counts()
+    output, advanced = tmp_path / "ray", list[int]()
     shards = staged(output, marked())
     with pytest.raises(
         ComputeError, match=r"^the encoder gave a vector that is not finite; the shard was not written\.$"
     ):
-        encode_shards(output, shards, CONFIG.encoder, advanced, workers=1, opener=lambda _: Broken(64))
+        encode_shards(output, shards, CONFIG.encoder, advanced.append, workers=1, opener=lambda _: Broken(64))
     finished = sorted(path.name for path in (output / "shards").iterdir() if not path.name.startswith("."))
     assert finished[:2] == ["00000", "00001"]
     assert "00002" not in finished
@@ -140,9 +130,9 @@ def test_another_model_on_a_machine_and_a_shard_that_kills_are_refused(tmp_path:
     output = tmp_path / "ray"
     shards = staged(output, narrations(4))
     with pytest.raises(EncoderMismatch, match="name 'hash:64', not 'hash:12'"):
-        encode_shards(output, shards, CONFIG.encoder, Counts(), opener=lambda _: HashEncoder(12))
+        encode_shards(output, shards, CONFIG.encoder, [].append, opener=lambda _: HashEncoder(12))
     with pytest.raises(ComputeError, match="shards/00000: all 2 processes"):
-        encode_shards(output, shards, CONFIG.encoder, Counts(), workers=1, retries=1, opener=lambda _: Killed(None))
+        encode_shards(output, shards, CONFIG.encoder, [].append, workers=1, retries=1, opener=lambda _: Killed(None))
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=7), st.integers(1, 8))

@@ -121,7 +121,7 @@ def test_the_kernel_compiles_for_hopper_without_one(
     signature = {name: f"*{types.get(name, 'i32')}" for name in names} | dict.fromkeys(("blocks", "total"), "i32")
     signature |= {name: "constexpr" for name in kernel.arg_names if name.isupper()} | {"D": "i32"}
     depth = launch.depth // (1 if kind == "i8" else 2)
-    values = (launch.rows, depth, *shape, gpu_scan.paired(shape, launch))
+    values = (launch.rows, depth, *shape, launch.takes_pairs(shape))
     constants = dict(zip(kernel.arg_names[-len(values) :], values, strict=True))
     aligned = {
         (place,): [["tt.divisibility", 16]]
@@ -130,7 +130,7 @@ def test_the_kernel_compiles_for_hopper_without_one(
     }
     source = triton.compiler.ASTSource(kernel, signature, constants, aligned)
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
-    options = gpu_scan.options(shape, launch, gpu_scan.HOPPER)
+    options = launch.options(shape, gpu_scan.HOPPER)
     compiled = triton.compile(source, target=target, options=options)
     operands = "s32.s8.s8" if kind == "i8" else "f32.f16.f16"
     assert re.search(rf"wgmma\.mma_async\.sync\.aligned\.m64n\d+k\d+\.{re.escape(operands)}", compiled.asm["ptx"])
@@ -138,7 +138,7 @@ def test_the_kernel_compiles_for_hopper_without_one(
     assert options["num_stages"] == 4
     assert compiled.metadata.shared <= gpu_scan.HOPPER
     if shape.heads == 8:  # the most of shared memory
-        fewer = gpu_scan.options(shape, launch, 99 << 10)
+        fewer = launch.options(shape, 99 << 10)
         assert triton.compile(source, target=target, options=fewer).metadata.shared <= 99 << 10
 
 

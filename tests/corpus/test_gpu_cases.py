@@ -169,7 +169,7 @@ def test_the_best_and_those_that_may_be(torch: Any, monkeypatch: pytest.MonkeyPa
     known, asked = generator.uniform(0.1, 1, (3, 50, 1)), generator.uniform(0.1, 1, (3, 1, 3))
     scores = sums * known[0] * asked[0]
     uppers = scores + known[1] * asked[2] + known[2] * asked[1]
-    bounds = scan.NarrationBounds(*place(torch, known)), scan.QueryBounds(*place(torch, asked))
+    bounds = scan.ErrorBounds(*place(torch, known)), scan.ErrorBounds(*place(torch, asked))
     these = scan.Estimates.of(place(torch, sums), *bounds)
     estimates, narrations = these.best(7)
     np.testing.assert_allclose(estimates.cpu(), -np.sort(-scores, axis=0)[:7])
@@ -285,12 +285,13 @@ def test_scores_too_close_for_codes_are_still_exact(torch: Any, tmp_path: Any) -
     assert found.certificate.method == "exact"
 
 
-def test_a_device_that_is_not_there(corpus: Any) -> None:
+@pytest.mark.parametrize("name", ["cuda:99", "gpu"])
+def test_a_device_that_is_not_there(corpus: Any, name: str) -> None:
     from recipe.corpus.gpu.index import GpuIndex
     from recipe.errors import ConfigError
 
-    with pytest.raises(ConfigError, match="there is no GPU 'cuda:99' here"):
-        GpuIndex.open(corpus, devices=["cuda:99"])
+    with pytest.raises(ConfigError, match=f"there is no GPU '{name}' here"):
+        GpuIndex.open(corpus, devices=[name])
 
 
 def test_memory_that_is_too_small_is_told(corpus: Any, torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -143,6 +143,42 @@ def test_a_verification_holds_until_a_file_changes(whole: Path, tmp_path: Path) 
     assert not Index.open(folder).verified or not Index.open(copy, [0]).verified
 
 
+@pytest.mark.usefixtures("as_large")
+def test_a_build_that_makes_a_shard_again_has_not_hashed_the_others(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    vectors = [unit(generator, 4, 16) for _ in range(9)]
+    folder = write_corpus(tmp_path / "c", vectors, shard_size=3)
+    codes = folder / "shards" / "00000" / "codes.npy"
+    codes.write_bytes(flip(bytearray(codes.read_bytes()), -1, 0))  # its size stays
+    shutil.rmtree(folder / "shards" / "00001")
+    write_corpus(folder, vectors, shard_size=3)
+    assert [shard.verified for shard in Index.open(folder).shards] == [False, True, True]
+
+
+@pytest.mark.usefixtures("as_large")
+def test_a_build_ends_where_what_it_verified_cannot_be_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container, the folder of caches may be read-only."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("RECIPE_CACHE", str(tmp_path / "file"))
+    folder = write_corpus(tmp_path / "c", [unit(np.random.default_rng(0), 4, 16)])
+    assert not (folder / "build.json").exists()
+    Corpus.open(folder).verify()
+    assert not Index.open(folder).verified
+
+
+@pytest.mark.parametrize("table", ["narrations.parquet", "segments.parquet"])
+def test_a_table_of_fewer_rows_is_refused(whole: Path, tmp_path: Path, table: str) -> None:
+    pytest.importorskip("pandas")
+    folder = Path(shutil.copytree(whole, tmp_path / "c"))
+    path = folder / "shards" / "00001" / table
+    pq.write_table(pq.read_table(path).slice(1), path)
+    hide_damage(folder)
+    with pytest.raises(CorpusError, match=rf"{table} has \d+ rows, not"):
+        Corpus.open(folder).to_pandas()
+
+
 @pytest.mark.parametrize(
     "offsets", [[0, 3, 2, 5], [-4, 1, 2, 5], [0, 1, 2, 1 << 40], [1, 2, 3, 5], [0, 1, 1, 5], [0, 1, 2, 4]]
 )

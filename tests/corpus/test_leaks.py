@@ -93,16 +93,17 @@ def test_a_narration_goes_by_its_id_and_a_caption_by_its_text() -> None:
         narration("test", OTHER),
         narration("alone", COPY),
         narration("untouched", OTHER),
+        narration("silent"),  # which no text tells, and a build refuses
     ]
     report = ExclusionReport()
     kept = list(Exclusions(["test"], [LONG, "short"]).filter(given_, report))
-    assert kept == [replace(given_[0], segments=given_[0].segments[:2]), given_[3]]
+    assert kept == [replace(given_[0], segments=given_[0].segments[:2]), *given_[3:]]
     counts = report.as_dict()
     assert [(one["video_id"], one["caption"], one["excluded"]) for one in counts.pop("examples")] == [
         ("kept", COPY, LONG),
         ("alone", COPY, LONG),
     ]
-    assert counts == {"narrations": 4, "narrations_by_id": 1, "narrations_by_text": 1, "captions_by_text": 2}
+    assert counts == {"narrations": 5, "narrations_by_id": 1, "narrations_by_text": 1, "captions_by_text": 2}
 
 
 @pytest.mark.parametrize(("copies", "others", "gone"), [(3, 9, True), (3, 10, False), (2, 1, False), (2, 0, False)])

@@ -38,8 +38,8 @@ def narrations(folder: Path, *names: str) -> Path:
 
 def kept(folder: Path, ids: list[str], **options: Any) -> list[str]:
     """The ids of the narrations of a folder that are left without the videos `ids`."""
-    source = narration_source([folder], ReadingOptions(**options), exclusions=Exclusions(ids, ()))
-    return [narration.video_id for narration in source.narrations]
+    found, _ = narration_source([folder], ReadingOptions(**options), exclusions=Exclusions(ids, ()))
+    return [narration.video_id for narration in found]
 
 
 IDS = st.one_of(

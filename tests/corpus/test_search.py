@@ -19,9 +19,8 @@ from recipe.alignment.reference import monotone_coverage
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.corpus.build import build_corpus
 from recipe.corpus.index import Index, SearchResult
-from recipe.corpus.scan.quantise import Queries, quantise_queries, rotate
-from recipe.corpus.scan.scores import available, exact_scorer, float_scores, integer_scores, prepare
-from recipe.corpus.scan.shards import MappedArray, StreamedArray, joined_bounds
+from recipe.corpus.scan.quantise import Queries, rotate
+from recipe.corpus.scan.scores import Bounds, available, exact_scorer, float_scores, integer_scores, prepare
 from recipe.corpus.store import Corpus, best_segments
 from recipe.data.narrations import read_narrations
 from recipe.errors import ConfigError, CorpusError, InputError
@@ -101,7 +100,7 @@ def test_integer_sums_are_the_same_for_every_isa(lengths: list[int], steps: list
     shared = unit(generator, 4, d)
     chosen = [np.concatenate([shared[: m % 4], unit(generator, m, d)]) for m in steps]
     for isa in available():
-        queries = quantise_queries(chosen, isa)
+        queries = Queries.quantised(chosen, isa)
         wanted = np.empty((len(lengths), len(steps)), np.int64)
         for q, row in enumerate(queries.steps):
             W = queries.codes[row[row >= 0]].astype(np.int64) @ codes.astype(np.int64).T
@@ -120,7 +119,7 @@ def test_the_largest_codes_do_not_overflow(steps: int, size: int, seed: int, seg
     codes = np.full((6, size), segment, np.int8)
     codes[1::2] = generator.choice([-127, 127], (3, size))
     for isa in available():
-        queries = quantise_queries([vectors], isa)
+        queries = Queries.quantised([vectors], isa)
         W = queries.codes[queries.steps[0]].astype(np.int64) @ codes.astype(np.int64).T
         wanted = [[round(monotone_coverage(W[:, k : k + 1]) * steps)] for k in range(6)]
         np.testing.assert_array_equal(sums(codes, np.arange(7), queries), wanted)
@@ -173,12 +172,12 @@ def test_codes_that_exceed_the_memory_or_cannot_be_mapped_are_streamed(
     generator = np.random.default_rng(8)
     folder = write_corpus(tmp_path / "c", random_corpus(generator, 16), shard_size=50)
     query, mapped = unit(generator, 3, 16), Index.open(folder)
-    assert all(isinstance(shard.codes, MappedArray) for shard in mapped.shards)
+    assert {type(shard.codes).__name__ for shard in mapped.shards} == {"MappedArray"}
     for name, value in (("available", lambda: 1000), ("MappedArray", full)):
         with monkeypatch.context() as patched:
             patched.setattr(f"recipe.corpus.scan.shards.{name}", value)
             streamed = Index.open(folder)
-        assert all(isinstance(shard.embeddings, StreamedArray) for shard in streamed.shards)
+        assert {type(shard.embeddings).__name__ for shard in streamed.shards} == {"StreamedArray"}
         assert streamed.search([query]) == mapped.search([query])
 
 
@@ -215,10 +214,10 @@ def test_errors_stay_below_the_certified_bounds(isa: str, tmp_path: Path) -> Non
     generator = np.random.default_rng(4)
     index = Index.open(write_corpus(tmp_path / "c", clustered(generator, 40)))
     query = unit(generator, 5, 40)
-    queries = quantise_queries([query], isa)
+    queries = Queries.quantised([query], isa)
     true = exact_scorer(index.shards, queries)(np.arange(120), np.zeros(120, np.int64))
     for found in (
-        integer_scores(index.shards, joined_bounds(index.shards), queries),
+        integer_scores(index.shards, Bounds.of(index.shards), queries),
         float_scores(index.shards, query),
     ):
         error = np.abs(found.sums[:, 0] * found.scales * found.factors[0] - true)
@@ -232,15 +231,15 @@ def test_the_worst_errors_reach_the_bounds_and_do_not_pass_them(loser: str, isa:
     basis = rotate(np.eye(64))
     one = unit(np.random.default_rng(11), 1, 64).astype(np.float16 if loser == "segment" else np.float32)
     turned = rotate(one)
-    scale = np.abs(turned).max() / 127 if loser == "segment" else quantise_queries([one], isa).scale
+    scale = np.abs(turned).max() / 127 if loser == "segment" else Queries.quantised([one], isa).scale
     lost = turned - scale * np.rint(turned / scale)
     along = np.rint(lost / np.abs(lost).max() * 127) @ basis.T
     other = (along / np.linalg.norm(along)).astype(np.float32)
     segment, step = (one.astype(np.float32), other) if loser == "segment" else (other, one)
     index = Index.open(write_corpus(tmp_path / "c", [segment]))
     stored = index.shards[0].embeddings.rows(0, 1).astype(np.float64)
-    queries = quantise_queries([step], isa)
-    scores = integer_scores(index.shards, joined_bounds(index.shards), queries)
+    queries = Queries.quantised([step], isa)
+    scores = integer_scores(index.shards, Bounds.of(index.shards), queries)
     true = float((stored @ step.T.astype(np.float64))[0, 0])
     error = abs(scores.sums[0, 0] * scores.scales[0] * scores.factors[0] - true)
     assert 0.9 * scores.bounds[0] < error <= scores.bounds[0]

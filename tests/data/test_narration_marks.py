@@ -238,9 +238,9 @@ def test_written_steps_hold_no_marks(tmp_path: Path) -> None:
 def test_titles_come_from_a_file(tmp_path: Path, subtitles: Path, text: str) -> None:
     (tmp_path / "titles").write_text(text)
     (subtitles / "more.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nstir\n")
-    found = narration_source([subtitles], ReadingOptions(), titles=tmp_path / "titles")
-    assert {one.video_id: one.title for one in found.narrations} == {"tea": "Make tea", "more": None}
-    read = found.origin.report()
+    stream, origin = narration_source([subtitles], ReadingOptions(), titles=tmp_path / "titles")
+    assert {one.video_id: one.title for one in stream} == {"tea": "Make tea", "more": None}
+    read = origin.report()
     assert (read["titled"], read["untitled"]) == (1, 1)
     assert any("title" in line for line in read["notes"])
 

@@ -18,8 +18,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.examples import read_training_examples, write_examples
 from recipe.errors import InputError
 from recipe.mining import mine as module
-from recipe.mining.mine import Mined, mine
-from recipe.mining.segments import StepLikeness
+from recipe.mining.mine import mine
 from recipe.types import Example, Narration, Segment
 from recipe.world.load import load_world
 
@@ -180,10 +179,6 @@ def several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Corpus, li
     return corpus_of(tmp_path / "c", *said), asked
 
 
-def outputs(mined: Mined) -> list[Any]:
-    return [mined.examples, mined.origins, mined.considered, mined.dropped, mined.segments, mined.step_like]
-
-
 @pytest.mark.parametrize("titles", [True, False])
 @pytest.mark.parametrize("limit", [None, 5])
 def test_interrupted_work_goes_on_with_the_same_result(
@@ -210,7 +205,7 @@ def test_interrupted_work_goes_on_with_the_same_result(
     if limit is None or not titles:
         with pytest.raises(KeyboardInterrupt):
             mine(corpus, examples=asked, limit=limit, work=work)
-    assert outputs(mine(corpus, examples=asked, limit=limit, work=work)) == outputs(whole)
+    assert mine(corpus, examples=asked, limit=limit, work=work) == whole
     places = [place for own in calls for place in own]
     assert len(places) == len(set(places))
 
@@ -236,12 +231,18 @@ def test_mined_examples_are_training_examples(planted: Corpus, tmp_path: Path) -
         assert read_training_examples(tmp_path / "pseudo.jsonl", "train") == mined.examples
 
 
-def test_steps_and_talk_of_the_world_are_told_apart() -> None:
-    likeness, world = StepLikeness(HashEncoder(256).encode), load_world()
-    said = [wordings[-1] for wordings in world.wordings.values()]
-    for texts, least, most in ((said, 0.6, 1.0), (list(world.talk.openings), 0.0, 0.35)):
-        segments = [Segment(text) for text in texts]
-        share = likeness.select(segments, HashEncoder(256).encode(texts), MiningConfig().threshold).mean()
-        assert least <= share <= most
-    assert likeness.names_action("and now we POUR the milk")
-    assert not likeness.names_action("I make it all the time")
+def test_steps_and_talk_of_the_world_are_told_apart(tmp_path: Path) -> None:
+    world = load_world()
+    said = {"steps": [wordings[-1] for wordings in world.wordings.values()], "talk": list(world.talk.openings)}
+    share = {}
+    for name, texts in said.items():
+        mined = mine(corpus_of(tmp_path / name, narration(name, texts, "title")))
+        assert mined.segments == len(texts)
+        share[name] = mined.step_like / mined.segments
+    assert share["talk"] <= 0.35 < 0.6 <= share["steps"]
+
+
+def test_a_step_names_an_action_whatever_its_score(tmp_path: Path) -> None:
+    corpus = corpus_of(tmp_path / "c", narration("a", ["and now we POUR the milk", "I make it all the time"], "tea"))
+    mined = mine(corpus, MiningConfig(threshold=-99.0))
+    assert (mined.segments, mined.step_like) == (2, 1)

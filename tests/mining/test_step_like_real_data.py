@@ -3,18 +3,19 @@
 from pathlib import Path
 
 import pytest
+from tests.conftest import built_corpus
 
 from recipe.artifacts import read_jsonl
-from recipe.config import EncoderConfig, MiningConfig
-from recipe.corpus.encoders import open_encoder
-from recipe.mining.segments import StepLikeness
-from recipe.types import Segment
+from recipe.config import MiningConfig
+from recipe.mining.mine import mine
+from recipe.mining.quality import measure_quality
+from recipe.types import Narration, Procedure, Segment, Step
 
 pytestmark = pytest.mark.real_data
 VIDEOS = 8
 
 
-def test_step_like_segments_are_labelled_as_steps_far_more_often_than_others(shared_data: Path) -> None:
+def test_step_like_segments_are_labelled_as_steps_far_more_often_than_others(shared_data: Path, tmp_path: Path) -> None:
     pytest.importorskip("sentence_transformers")
     procedures = read_jsonl(shared_data / "youcook2" / "procedures.jsonl")
     validation = {row["video_id"] for _, row in procedures if row["split"] == "val"}
@@ -24,13 +25,17 @@ def test_step_like_segments_are_labelled_as_steps_far_more_often_than_others(sha
         for row in rows
         if row["video_id"] in validation and any("key_steps" in segment for segment in row["segments"])
     ]
-    said = [segment for segments in sorted(labelled, key=len)[10 : 10 + VIDEOS] for segment in segments]
-    encode = open_encoder(EncoderConfig(name="minilm")).encode
-    segments = [Segment(segment["text"]) for segment in said]
-    vectors = encode([segment.text for segment in segments])
-    chosen = StepLikeness(encode).select(segments, vectors, MiningConfig().threshold)
-    steps = [bool(segment.get("key_steps")) for segment in said]
-    right = sum(bool(a and b) for a, b in zip(chosen, steps, strict=True))
-    precision, recall, of_all = right / chosen.sum(), right / sum(steps), sum(steps) / len(steps)
-    assert precision > 1.4 * of_all
-    assert recall > 0.6
+    spoken, procedures = list[Narration](), list[Procedure]()
+    for number, segments in enumerate(sorted(labelled, key=len)[10 : 10 + VIDEOS]):
+        # One second a segment, so that each counts the same.
+        times = [(float(place), place + 1.0) for place in range(len(segments))]
+        texts = [segment["text"] for segment in segments]
+        said = tuple(Segment(text, *span) for text, span in zip(texts, times, strict=True))
+        spoken.append(Narration(str(number), said, "title"))
+        steps = [span for segment, span in zip(segments, times, strict=True) if segment.get("key_steps")]
+        procedures.append(Procedure("youcook2", str(number), "goal", tuple(Step("step", *span) for span in steps)))
+    corpus, config = built_corpus(tmp_path / "c", spoken, "minilm"), MiningConfig()
+    share = measure_quality(mine(corpus, config), corpus, config, procedures=procedures).step_like_segments
+    assert share is not None
+    assert share.precision > 1.4 * share.precision_of_all
+    assert share.recall > 0.6

@@ -17,12 +17,6 @@ from recipe.errors import InputError
 from recipe.perception.frames import probe, read_frames
 
 SIXTIETHS = Fraction(1, 60)
-PLAYLIST = b"#EXTM3U\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\nhttp://127.0.0.1:1/x.ts\n#EXT-X-ENDLIST\n"
-WORDS = b"1\n00:00:01,000 --> 00:00:02,000\nhi\n\n2\n00:00:03,000 --> 00:00:04,000\nyou\n"
-PICTURE = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
-    "0000000d4944415478da63f8cfc0f01f0005000201a5f645400000000049454e44ae426082"
-)
 
 
 def refusal(path: Path, until: float | None = None) -> str:
@@ -41,10 +35,6 @@ def refusal(path: Path, until: float | None = None) -> str:
         ("zero.mp4", b"", "the file is empty"),
         ("page.mp4", b"<!DOCTYPE html><html>Not found</html>" * 30, "not a video"),
         ("noise.mp4", np.random.default_rng(0).bytes(20_000), "not a video"),
-        ("list.m3u8", PLAYLIST, "not a video"),
-        ("words.srt", WORDS, "not a video"),
-        ("picture.png", PICTURE, "not a video"),
-        ("picture.mp4", PICTURE, "not a video"),
     ],
 )
 def test_what_is_no_video(tmp_path: Path, name: str, content: bytes, told: str) -> None:

@@ -26,6 +26,8 @@ def put(folder: Path, *names: str) -> Path:
         ("abc.mp4", "coin", "abc"),
         ("coin/abc.webm", "coin", "abc"),
         ("abc.MP4", "", "abc"),
+        ("abc.3gp", "", "abc"),
+        ("abc.ogv", "coin", "abc"),
         ("-3CEg4y7mQM.mkv", "coin", "-3CEg4y7mQM"),
         ("--help.mp4", "coin", "--help"),
         ("_.a.b.avi", "coin", "_.a.b"),

@@ -40,7 +40,7 @@ def grouped_monotone_coverage(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLik
     """
     W, bounds, offsets = ragged(W, offsets, bounds)
     score = np.zeros((bounds.size, offsets.size - 1), np.float32)
-    _coverage(W, bounds, offsets, score)
+    _coverage(W, bounds, offsets, _longest(offsets), score)
     return score
 
 
@@ -56,7 +56,7 @@ def grouped_needleman_wunsch(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike
     W, bounds, offsets = ragged(W, offsets, bounds)
     shape = bounds.size, offsets.size - 1
     result = GroupAlignment(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
-    _needleman_wunsch(W, bounds, offsets, gap, result.score, result.length)
+    _needleman_wunsch(W, bounds, offsets, _longest(offsets), gap, result.score, result.length)
     return result
 
 
@@ -68,7 +68,7 @@ def grouped_free_alignment(W: ArrayLike, bounds: ArrayLike, offsets: ArrayLike) 
     W, bounds, offsets = ragged(W, offsets, bounds)
     shape = bounds.size, offsets.size - 1
     result = FreeAlignment(np.zeros(shape), np.zeros(shape))
-    _free_alignment(W, bounds, offsets, result.matched, result.covered)
+    _free_alignment(W, bounds, offsets, _longest(offsets), result.matched, result.covered)
     return result
 
 
@@ -83,11 +83,13 @@ def precedence(W: ArrayLike, offsets: ArrayLike) -> NDArray[np.float64]:
     return total
 
 
+def _longest(offsets: Int64) -> int:
+    """Segments of the longest narration."""
+    return int(np.diff(offsets).max(initial=0))
+
+
 @compiled
-def _coverage(W: Float32, bounds: Int64, offsets: Int64, score: Float32) -> None:
-    longest = 0
-    for n in range(offsets.size - 1):
-        longest = max(longest, offsets[n + 1] - offsets[n])
+def _coverage(W: Float32, bounds: Int64, offsets: Int64, longest: int, score: Float32) -> None:
     shared, own = np.empty(longest), np.empty(longest)
     steps = bounds[0]
     for n in range(offsets.size - 1):
@@ -134,10 +136,9 @@ def _cover_steps(W: Float32, start: int, segments: int, first: int, last: int, b
 
 
 @compiled
-def _needleman_wunsch(W: Float32, bounds: Int64, offsets: Int64, gap: float, score: Float32, length: Moves) -> None:
-    longest = 0
-    for n in range(offsets.size - 1):
-        longest = max(longest, offsets[n + 1] - offsets[n])
+def _needleman_wunsch(
+    W: Float32, bounds: Int64, offsets: Int64, longest: int, gap: float, score: Float32, length: Moves
+) -> None:
     shared, own = np.empty(longest + 1), np.empty(longest + 1)
     shared_moves, own_moves = np.empty(longest + 1), np.empty(longest + 1)
     steps = bounds[0]
@@ -191,10 +192,7 @@ def _finish(value: float, moves: float, row: int, n: int, score: Float32, length
 
 
 @compiled
-def _free_alignment(W: Float32, bounds: Int64, offsets: Int64, matched: Scores, covered: Scores) -> None:
-    longest = 0
-    for n in range(offsets.size - 1):
-        longest = max(longest, offsets[n + 1] - offsets[n])
+def _free_alignment(W: Float32, bounds: Int64, offsets: Int64, longest: int, matched: Scores, covered: Scores) -> None:
     shared_B, shared_A = np.empty(longest + 1), np.empty(longest + 1)
     B, A = np.empty(longest + 1), np.empty(longest + 1)
     for n in range(offsets.size - 1):

@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from recipe.artifacts import JsonObject, atomic_path, file_sha256, fingerprint, locked, read_json, remove, write_json
 from recipe.config.corpus import CorpusConfig
-from recipe.corpus.comparison import CorpusDifference, difference
+from recipe.corpus.comparison import difference
 from recipe.corpus.encode import encode_on_devices, encode_shards, on_device
 from recipe.corpus.encoder_identity import differences
 from recipe.corpus.encoders import Encoder, open_encoder
@@ -73,28 +73,22 @@ class Origin(NamedTuple):
     """Counts of what reading kept and dropped; called after the last narration."""
 
 
-class Source(NamedTuple):
-    """A stream of narrations, and where they come from."""
-
-    narrations: Iterator[Narration]
-    origin: Origin
-
-
 def narration_source(
     files: Sequence[Path | str],
     options: ReadingOptions,
     duplicates: Duplicates = "error",
     exclusions: Exclusions | None = None,
     titles: Path | None = None,
-) -> Source:
-    """The narrations of `files`, in their order and without `exclusions`; nothing is read before the first.
+) -> tuple[Iterator[Narration], Origin]:
+    """A stream of the narrations of `files`, in order and without `exclusions`, and where they come from.
 
-    Those without a title get one from the file `titles`, which is read at once. A corpus, which is given alone, is
-    taken as it is, with the record of how it was read and of what was kept out, so that it can be encoded again. Raises
-    InputError for the file `titles` and for a corpus given with files or settings that do not apply to it, CorpusError.
+    Nothing is read before the first is asked for. Those without a title get one from the file `titles`, which is read
+    at once. A corpus, which is given alone, is taken as it is, with the record of how it was read and of what was kept
+    out, so that it can be encoded again. Raises InputError for the file `titles` and for a corpus given with files or
+    settings that do not apply to it, CorpusError.
     """
     paths = [Path(file) for file in files]
-    if built := next((path for path in paths if (path / MANIFEST).is_file() and (path / SHARDS).is_dir()), None):
+    if built := next(filter(is_corpus, paths), None):
         changed = (options, duplicates, exclusions, titles) != (ReadingOptions(), "error", None, None)
         if len(files) > 1 or changed:
             problem = "this is a corpus, which is encoded anew as it is"
@@ -125,10 +119,15 @@ def narration_source(
     if known is not None:
         reading["titles"] = fingerprint(known)
     identity = None if exclusions is None else exclusions.identity
-    return Source(narrations, Origin(tuple(paths), reading, identity, counts))
+    return narrations, Origin(tuple(paths), reading, identity, counts)
 
 
-def _corpus_source(folder: Path) -> Source:
+def is_corpus(path: Path) -> bool:
+    """Whether narrations are read from a corpus; other files may have the name of its manifest, too."""
+    return (path / MANIFEST).is_file() and (path / SHARDS).is_dir()
+
+
+def _corpus_source(folder: Path) -> tuple[Iterator[Narration], Origin]:
     """The narrations of a corpus. Its manifest stands for all its files, because it holds their checksums."""
     held = HeldManifest(folder)  # a change meanwhile takes none of its files away
     manifest = held.manifest
@@ -138,7 +137,7 @@ def _corpus_source(folder: Path) -> Source:
     def counts() -> JsonObject | None:
         return held.manifest["read"]
 
-    return Source(narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts))
+    return narrations, Origin((folder / MANIFEST,), manifest["reading"], manifest["exclusions"], counts)
 
 
 InputRecord = dict[str, str]
@@ -166,10 +165,10 @@ def build_corpus(
     where another process is at work in it or there are no usable narrations, and what the engine raises. That a
     finished corpus is of other narrations shows before an encoder is loaded.
     """
-    if encoder is None and origin is not None and _is_current(output, config, origin):
-        return output
+    if engine == "ray" and devices:
+        raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
     compared = _compare_finished(narrations, output, config, encoder, origin, progress)
-    if compared and is_changed(read_manifest(output / MANIFEST)):
+    if compared == "files" or (compared and _is_changed(read_manifest(output / MANIFEST))):
         return output  # a build has nothing to finish in it
     kernels("scan.quantise")  # a missing package shows now and not after the first shard
     if encoder is None:
@@ -194,8 +193,6 @@ def build_corpus(
             left = sum(shards[index]["segments"] for index in missing)
             with progress.task("encoding segments", left) as advance:
                 if engine == "ray":
-                    if devices:
-                        raise ConfigError("engine 'ray' chooses its devices itself; leave them out.")
                     cluster = importlib.import_module("recipe.corpus.cluster.build")
                     cluster.encode_shards(output, missing, config.encoder, advance)
                 elif devices:
@@ -206,20 +203,7 @@ def build_corpus(
     return output
 
 
-def _is_current(output: Path, config: CorpusConfig, origin: Origin) -> bool:
-    """Whether the folder holds the finished corpus of these settings and files; loads no model to find out."""
-    if not (output / MANIFEST).is_file() or (output / PLAN).exists():
-        return False
-    manifest, inputs = read_manifest(output / MANIFEST), _recorded_inputs(output)
-    current = (config.shard_size, origin.reading, origin.exclusions)
-    if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != current:
-        return False
-    if inputs != _inputs_file(config, _refreshed(inputs["files"], origin.files)):
-        return False
-    return all((output / SHARDS / shard["name"]).is_dir() for shard in manifest["shards"])
-
-
-def is_changed(manifest: Mapping[str, Any]) -> bool:
+def _is_changed(manifest: Mapping[str, Any]) -> bool:
     """Whether narrations were added to the corpus or removed from it after it was built (`recipe.corpus.change`)."""
     return bool((manifest["read"] or {}).get("changes"))
 
@@ -231,47 +215,40 @@ def _compare_finished(
     encoder: Encoder | None,
     origin: Origin | None,
     progress: Progress,
-) -> bool:
-    """Whether the folder holds the finished corpus of these narrations, all of which were read to find out.
+) -> Literal["", "files", "narrations"]:
+    """By what the folder is known to hold the finished corpus of these narrations.
 
-    False where the build has something left to do or to say. Raises CorpusError for a finished corpus of others, with
-    what they would change in it.
+    By the files that they come from, which neither reads these nor loads a model, or by the narrations themselves, all
+    of which were read. Empty where the build has something left to do or to say. Raises CorpusError for a finished
+    corpus of others, with what they would change in it.
     """
     if not (output / MANIFEST).is_file() or (output / PLAN).exists():
-        return False
+        return ""
     manifest = read_manifest(output / MANIFEST)
-    changed, shards = is_changed(manifest), manifest["shards"]
+    changed, shards = _is_changed(manifest), manifest["shards"]
     if not all((output / SHARDS / shard["name"]).is_dir() for shard in shards):
         if changed:
             raise CorpusError(
                 f"{output}: a shard is missing, and narrations were added or removed after the build, so that no build "
                 "makes it again; copy the corpus again, or build one in another folder."
             )
-        return False
+        return ""
     given = (config.shard_size, *((None, None) if origin is None else (origin.reading, origin.exclusions)))
     if (manifest["shard_size"], manifest["reading"], manifest["exclusions"]) != given:
-        return False  # `_bind` tells what is different
+        return ""  # `_bind` tells what is different
+    inputs = _recorded_inputs(output)
+    refreshed = None if origin is None else _refreshed(inputs["files"], origin.files)
+    if encoder is None and refreshed is not None and inputs == _inputs_file(config, refreshed):
+        return "files"
     with locked(output):
         if changed:
             corpus = Corpus.open(output, config.encoder if encoder is None else None)
-            changes = difference(corpus, narrations)
-            if changes.added or changes.changed or changes.removed:
-                raise _other_narrations(output, changes)
-            return True
-        if origin is not None and _refreshed(_recorded_inputs(output)["files"], origin.files) is not None:
-            return False  # the files say it, and need not be read
-        _restage(narrations, output, config.shard_size, shards, progress)
-        return True
-
-
-def _other_narrations(output: Path, changes: CorpusDifference) -> CorpusError:
-    """The error for a finished corpus of other narrations than those given."""
-    return CorpusError(
-        f"{output}: the folder holds a finished corpus of other narrations: of those given it lacks "
-        f"{len(changes.added):,}, and has {len(changes.changed):,} in other words; {len(changes.removed):,} of its own "
-        f"are not given. Change it with `recipe corpus add {output} FILES` and `recipe corpus remove`, or choose "
-        "another folder."
-    )
+            difference(corpus, narrations).require_none(output)
+        elif refreshed is not None:
+            return ""  # the files say it, and need not be read
+        else:
+            _restage(narrations, output, config.shard_size, shards, progress)
+        return "narrations"
 
 
 def _bind(output: Path, plan: BuildPlan) -> None:
@@ -290,7 +267,8 @@ def _bind(output: Path, plan: BuildPlan) -> None:
     for part, now in (("reading", plan["reading"]), ("exclusions", plan["exclusions"])):
         before = recorded[part]
         if before is not None and now is not None:
-            changes.append(differences(before, now))
+            # A key is only there where something was chosen: one that is no longer given is a change, too.
+            changes.append(differences(before, {**dict.fromkeys(before), **now}))
         elif before is not now:
             changes.append(f"{part} {'not recorded, but given' if before is None else 'recorded, but not given'}")
     if any(changes):
@@ -306,7 +284,7 @@ def _stage(
     config: CorpusConfig,
     origin: Origin | None,
     progress: Progress,
-    compared: bool = False,
+    compared: str = "",
 ) -> tuple[list[ShardRecord], JsonObject | None, list[InputRecord]]:
     """All shards of the build, each finished or staged, the counts of reading, and the files that were read.
 
@@ -393,9 +371,7 @@ def _restage(
     if problem and finished:
         changes = difference(Corpus.open(output), rest)
         same = sum(shard["narrations"] for shard in recorded[:compared])  # those before `rest`
-        changes = changes._replace(removed=changes.removed[same:])
-        if changes.added or changes.changed or changes.removed:
-            raise _other_narrations(output, changes)
+        changes._replace(removed=changes.removed[same:]).require_none(output)
     if problem:
         raise CorpusError(
             f"{output / SHARDS / shard_name(compared)}: {problem}; "
@@ -414,6 +390,7 @@ def _batches(narrations: Iterable[Narration], size: int) -> Iterator[list[Narrat
     for narration in narrations:
         if not narration.segments:
             raise InputError(f"narration {narration.video_id!r} has no segments; leave it out.")
+        # A narration is never divided, because a search takes it whole: a very long one has a shard to itself.
         if batch and (len(batch) == size or segments + len(narration.segments) > SHARD_SEGMENTS):
             yield batch
             batch, segments = [], 0
@@ -505,6 +482,7 @@ def _digest(path: Path, *, contents: bool = False) -> str:
     for file in files:
         status = file.stat()
         state = file_sha256(file) if contents else f"{status.st_size} {status.st_mtime_ns}"
+        # A name in an old encoding is not UTF-8, and must not end the build.
         digest.update(f"{file.relative_to(path)} {state}\n".encode(errors="replace"))
     return digest.hexdigest() if files or contents else ""
 
@@ -523,21 +501,25 @@ def _conclude(
     Raises CorpusError for a finished shard whose files have not the sizes on record.
     """
     shards: list[ShardRecord] = []
+    # Only these can count as verified: of the others no more than the sizes is compared here.
+    hashed: list[str] = []
     for record in staged:
         folder, written = output / SHARDS / record["name"], output / STAGING / record["name"] / RECORD
-        if written.is_file():  # by this build
-            files = read_json(written)
+        if EMBEDDINGS in record["files"] and not written.is_file():  # finished by an earlier build
+            files = record["files"]
         else:
-            files = record["files"] if EMBEDDINGS in record["files"] else file_records(folder)
+            files = read_json(written) if written.is_file() else file_records(folder)
+            hashed.append(record["name"])
         shard: ShardRecord = {**record, "files": files}
         require_files(folder, shard)
         shards.append(shard)
+    # From the manifest on the corpus is whole: a kill after it costs no more than the cleaning up.
     if (output / PLAN).exists():
         counts, identity = total_counts(shards), corpus_id({**plan, "read": read, "shards": shards})
         write_json(output / MANIFEST, Manifest(**plan, read=read, **counts, shards=shards, id=identity))
     if inputs is not None and inputs != _recorded_inputs(output):
         write_json(output / INPUTS, inputs)
-    record_build(output, shards)
+    record_build(output, shards, hashed)
     for name in (STAGED, STAGING, PLAN):  # the plan last: while it is there, the next build checks everything again
         remove(output / name)
 

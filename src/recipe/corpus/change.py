@@ -36,7 +36,7 @@ from recipe.artifacts import (
     write_json,
 )
 from recipe.config.corpus import EncoderConfig
-from recipe.corpus.build import SHARD_SEGMENTS, Origin, Source, narration_source, shard_record, stage
+from recipe.corpus.build import SHARD_SEGMENTS, Origin, is_corpus, narration_source, shard_record, stage
 from recipe.corpus.comparison import compared
 from recipe.corpus.encode import encode_shards
 from recipe.corpus.encoder_identity import EncoderIdentity, differences, settings_for
@@ -245,14 +245,14 @@ def compact_corpus(folder: Path, progress: Progress = SILENT) -> CorpusChange:
 
 def source_for(
     folder: Path, files: Sequence[Path], exclusions: Exclusions | None = None, titles: Path | None = None
-) -> Source:
+) -> tuple[Iterator[Narration], Origin]:
     """The narrations of `files` or of a corpus, read as the corpus in `folder` was, without `exclusions`.
 
     Raises as `recipe.corpus.build.narration_source`.
     """
     manifest = open_manifest(folder)
     reading = manifest["reading"] or {}
-    if not any((path / MANIFEST).is_file() for path in files):
+    if not any(map(is_corpus, files)):
         fields = {name: reading[name] for name in ReadingOptions.model_fields if name in reading}
         options = ReadingOptions.model_validate(fields)
         return narration_source(files, options, reading.get("duplicates", "error"), exclusions, titles)
@@ -260,15 +260,15 @@ def source_for(
     narrations, origin = exclude(stream, exclusions)
     if exclusions is None and of_corpus.exclusions == manifest["exclusions"]:  # they were kept out of both
         origin = origin._replace(exclusions=of_corpus.exclusions)
-    return Source(narrations, origin._replace(files=of_corpus.files, reading=of_corpus.reading))
+    return narrations, origin._replace(files=of_corpus.files, reading=of_corpus.reading)
 
 
-def exclude(narrations: Iterable[Narration], exclusions: Exclusions | None) -> Source:
+def exclude(narrations: Iterable[Narration], exclusions: Exclusions | None) -> tuple[Iterator[Narration], Origin]:
     """Narrations that are at hand, without `exclusions`, and the record of what was kept out of them."""
     if exclusions is None:
-        return Source(iter(narrations), Origin((), None))
+        return iter(narrations), Origin((), None)
     report = ExclusionReport()
-    return Source(exclusions.filter(narrations, report), Origin((), None, exclusions.identity, report.as_dict))
+    return exclusions.filter(narrations, report), Origin((), None, exclusions.identity, report.as_dict)
 
 
 def ids_of(words: Iterable[str]) -> list[str]:
@@ -444,7 +444,7 @@ def _conclude(
     write_json(folder / MANIFEST, values)
     # Files that were known to be whole still are; the others stay what they were.
     whole = {shard.folder.name for shard in index.shards if shard.verified}
-    record_build(folder, kept, whole=whole | fresh)
+    record_build(folder, kept, whole | fresh)
     index.held = None  # nothing is read from the old corpus any more
     _clean(folder)
     remove(folder / _WORK)
@@ -532,7 +532,8 @@ def _clean(folder: Path) -> None:
 
 def _is_held(manifest: Path) -> bool:
     """Whether a process holds this earlier manifest, and so may still read its shards."""
-    descriptor = os.open(manifest, os.O_RDONLY)
+    # Over NFS an exclusive lock needs a file that is open for writing (flock(2)); another user's may be read-only.
+    descriptor = os.open(manifest, os.O_RDWR if os.access(manifest, os.W_OK) else os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

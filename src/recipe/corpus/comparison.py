@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 from recipe.corpus.store import Corpus
+from recipe.errors import CorpusError
 from recipe.types import Narration
 
 # Narrations compared together: each shard that holds some of them is read once.
@@ -37,6 +39,16 @@ class CorpusDifference(NamedTuple):
     """In the corpus as they are."""
     removed: list[str]
     """In the corpus, and not among the narrations."""
+
+    def require_none(self, folder: Path) -> None:
+        """Raises CorpusError where a finished corpus, in `folder`, is of other narrations than those given."""
+        if self.added or self.changed or self.removed:
+            raise CorpusError(
+                f"{folder}: the folder holds a finished corpus of other narrations: of those given it lacks "
+                f"{len(self.added):,}, and has {len(self.changed):,} in other words; {len(self.removed):,} of its own "
+                f"are not given. Change it with `recipe corpus add {folder} FILES` and `recipe corpus remove`, or "
+                "choose another folder."
+            )
 
 
 def compared(corpus: Corpus, narrations: Iterable[Narration]) -> Iterator[HeldNarration]:

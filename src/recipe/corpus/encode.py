@@ -9,15 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recipe.artifacts import atomic_path, write_json
-from recipe.children import assigned, death, start_worker
+from recipe.children import assigned, shared_out
 from recipe.config.corpus import EncoderConfig
 from recipe.corpus.encoder_identity import EncoderIdentity, differences, recorded_settings
 from recipe.corpus.encoders import Encoder, open_encoder
@@ -132,38 +131,9 @@ def encode_on_devices(
     Raises what a process raises first, and ComputeError where one dies; shards that are finished are kept.
     """
     settings = recorded_settings(recorded, settings)
-    waiting = iter(shards)
-    workers: dict[Connection, tuple[str, BaseProcess]] = {}
-    current: dict[Connection, int | None] = {}
-    try:
-        for device in devices[: len(shards)]:
-            process, connection = start_worker(_serve, output, on_device(settings, device), recorded)
-            workers[connection], current[connection] = (device, process), None
-        busy = list(workers)
-        while busy:
-            for connection in [connection for connection in wait(busy) if isinstance(connection, Connection)]:
-                device, process = workers[connection]
-                # A message is a number of segments done, None for a request for a shard, or an error.
-                try:
-                    message = connection.recv()
-                    if message is None:
-                        current[connection] = next(waiting, None)
-                        connection.send(current[connection])
-                except (EOFError, ConnectionError):
-                    busy.remove(connection)
-                    shard = current[connection]
-                    at = "" if shard is None else f" at shard {shard_name(shard)}"
-                    if (failure := death(device, process, at)) is not None:
-                        raise failure from None
-                    continue
-                if isinstance(message, Exception):
-                    raise message
-                advance(message or 0)
-    finally:
-        for connection, (_, process) in workers.items():
-            process.terminate()
-            process.join()
-            connection.close()
+    workers = [(device, (output, on_device(settings, device), recorded)) for device in devices[: len(shards)]]
+    for done in shared_out(shards, _serve, workers, lambda shard: f" at shard {shard_name(shard)}"):
+        advance(done)
 
 
 def _serve(connection: Connection, output: Path, settings: EncoderConfig, recorded: EncoderIdentity) -> None:

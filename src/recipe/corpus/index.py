@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recipe.corpus.layout import HeldManifest, Manifest
 from recipe.corpus.scan import kernels
 from recipe.corpus.scan.certificate import BoundedScores, Certificate, SearchResult, certify
-from recipe.corpus.scan.shards import Bounds, Shard, joined_bounds, open_shards
+from recipe.corpus.scan.shards import Shard, open_shards
 from recipe.errors import InputError
 from recipe.types import Hit
 
@@ -79,8 +79,8 @@ class Index:
         return int(self._starts[-1])
 
     @cached_property
-    def _bounds(self) -> Bounds:
-        return joined_bounds(self.shards)
+    def _bounds(self) -> Any:
+        return kernels("scan.scores").Bounds.of(self.shards)
 
     def search(self, queries: Sequence[NDArray[np.float32]], k: int = 25) -> list[SearchResult]:
         """For each query of unit-norm vectors, float32 [M_i, d], the k narrations of the highest A_mono.
@@ -99,7 +99,7 @@ class Index:
         for first in range(0, len(queries), _BATCH):
             batch = queries[first : first + _BATCH]
             isa = kernels("scan.scores").choose(self._isa)
-            quantised = kernels("scan.quantise").quantise_queries(batch, isa)
+            quantised = kernels("scan.quantise").Queries.quantised(batch, isa)
             exact = kernels("scan.scores").exact_scorer(self.shards, quantised, self._threads)
             scores = self._scores(quantised)
             certified: Sequence[SearchResult | None] = [None] * len(batch)
@@ -132,7 +132,7 @@ class Index:
     def _scan(self, query: NDArray[np.float32], k: int) -> SearchResult:
         """The same without codes: for scores too close, or queries too long, for 8 bits."""
         # The codes are not read, so that any instruction set will do: exact scoring takes the steps' vectors.
-        search, quantised = kernels("scan.scores"), kernels("scan.quantise").quantise_queries([query], "portable")
+        search, quantised = kernels("scan.scores"), kernels("scan.quantise").Queries.quantised([query], "portable")
         scores = search.float_scores(self.shards, query, self._threads)
         exact = search.exact_scorer(self.shards, quantised, self._threads)
         result: SearchResult
@@ -140,6 +140,7 @@ class Index:
         return result
 
     def _check(self, query: NDArray[np.float32]) -> None:
+        # Kernels do not check shapes, and no comparison with NaN holds: every narration would be excluded.
         if query.ndim != 2 or query.shape[0] == 0 or query.shape[1] != self.dimension:
             raise InputError(f"the query vectors have shape {query.shape}; give rows of {self.dimension} numbers.")
         if not np.isfinite(query).all():

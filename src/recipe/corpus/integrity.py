@@ -7,6 +7,7 @@ folder holds the state of each file at that time (size, times of change, inode):
 restored or copied since counts as not verified. Texts are hashed whenever a shard's are read.
 """
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from recipe.corpus.layout import (
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 
+_LOG = logging.getLogger(__name__)
 HASHED_AT_OPENING = 32 << 20
 """Bytes of a corpus, or of the part of it that is opened, that are hashed at every opening: about .1 s."""
 _ALWAYS = (OFFSETS, BOUNDS)
@@ -41,12 +43,7 @@ def check_shards(folder: Path, shards: Sequence[ShardRecord]) -> list[bool]:
     small = sum(file["bytes"] for shard in shards for file in shard["files"].values()) <= HASHED_AT_OPENING
     for shard in shards:
         require_unchanged(folder / SHARDS / shard["name"], shard, FILES if small else _ALWAYS)
-    recorded: Any = {}
-    if not small and _record_path(folder).is_file():
-        with suppress(InputError, KeyError, TypeError):  # a record that cannot be read verifies nothing
-            recorded = read_json(_record_path(folder))["shards"]
-    if not isinstance(recorded, dict):
-        recorded = {}
+    recorded = {} if small else _recorded(folder)
     return [small or recorded.get(shard["name"]) == _state(folder, shard) for shard in shards]
 
 
@@ -63,25 +60,42 @@ def verify_shards(folder: Path, shards: Sequence[ShardRecord], progress: Progres
             if _state(folder, shard) != states[shard["name"]]:
                 raise damaged(path, "it was written to while it was read")
             advance(1)
-    record_build(folder, shards, states)
+    _record(folder, shards, states)
 
 
-def record_build(
-    folder: Path,
-    shards: Sequence[ShardRecord],
-    states: Mapping[str, object] | None = None,
-    whole: Collection[str] | None = None,
-) -> None:
-    """Record that these shards were hashed as they are now, or as in `states`: a build hashes every file it writes.
+def record_build(folder: Path, shards: Sequence[ShardRecord], hashed: Collection[str] | None = None) -> None:
+    """Record that all of these shards, or those with the names `hashed`, were hashed as they are now.
 
-    Of a corpus that was changed those with the names `whole` were. Small corpora are hashed at every opening and have
-    no record.
+    A build hashes every file that it writes. The other shards stay what they were. Small corpora are hashed at every
+    opening and have no record.
     """
-    if states is None:
-        known = [shard for shard in shards if whole is None or shard["name"] in whole]
-        states = {shard["name"]: _state(folder, shard) for shard in known}
-    if sum(file["bytes"] for shard in shards for file in shard["files"].values()) > HASHED_AT_OPENING:
+    states, before = {}, _recorded(folder)
+    for shard in shards:
+        name, state = shard["name"], _state(folder, shard)
+        if hashed is None or name in hashed or before.get(name) == state:
+            states[name] = state
+    _record(folder, shards, states)
+
+
+def _recorded(folder: Path) -> Mapping[str, object]:
+    """The states on record, by the name of the shard; a record that cannot be read verifies nothing."""
+    with suppress(InputError, OSError, KeyError, TypeError, ValueError):
+        return dict(read_json(_record_path(folder))["shards"])
+    return {}
+
+
+def _record(folder: Path, shards: Sequence[ShardRecord], states: Mapping[str, object]) -> None:
+    if sum(file["bytes"] for shard in shards for file in shard["files"].values()) <= HASHED_AT_OPENING:
+        return
+    try:
         write_json(_record_path(folder), {"folder": str(folder.resolve()), "shards": states})
+    except OSError as error:  # a home that is read-only must not fail a build of hours at its end
+        _LOG.warning(
+            "%s: what was verified cannot be recorded (%s), so that searches call the corpus not verified; set "
+            "RECIPE_CACHE to a folder that can be written to.",
+            folder,
+            error,
+        )
 
 
 def _state(folder: Path, shard: ShardRecord) -> dict[str, list[Any]]:

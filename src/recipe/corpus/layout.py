@@ -50,7 +50,7 @@ from recipe.types import Narration, Segment
 
 FORMAT = 3
 CHANGED_FORMAT = 4
-"""Of a corpus with removed narrations, or with shards under other names than a build gives them."""
+"""The format of a corpus with removed narrations, or with shards under other names than a build gives them."""
 MANIFEST, INPUTS, SHARDS = "manifest.json", "inputs.json", "shards"
 EARLIER = "earlier"
 PLAN, STAGED, STAGING, RECORD = "build.json", "staged.json", "staging", "shard.json"
@@ -168,13 +168,15 @@ def total_counts(shards: Sequence[ShardRecord]) -> CorpusCounts:
 
 
 def format_of(shards: Sequence[ShardRecord]) -> int:
-    """The format of a corpus of these shards: that of a build wherever one could have written them."""
+    """The format of a corpus of these shards: `FORMAT` wherever a build could have written them."""
+    # So that versions of recipe which know no changes can read a corpus that only grew.
     as_built = all(shard["name"] == shard_name(index) for index, shard in enumerate(shards))
     return FORMAT if as_built and not any("removed" in shard for shard in shards) else CHANGED_FORMAT
 
 
 def corpus_id(manifest: Mapping[str, Any]) -> str:
     """The hash over all that defines a corpus: its settings, its reading and the checksums of its shards."""
+    # The counts of the corpus are left out, because they follow from its shards.
     return fingerprint([{key: manifest[key] for key in (*get_type_hints(BuildPlan), "read")}, manifest["shards"]])
 
 
@@ -275,9 +277,13 @@ def read_live(folder: Path, shard: ShardRecord, name: str, columns: Sequence[str
     Raises CorpusError.
     """
     require_unchanged(folder, shard, (name,))
-    if name == NARRATIONS:
-        return read_table(folder, name, columns).take(live_rows(shard))
-    table = read_table(folder, name, ("narration", *columns))
+    of_narrations = name == NARRATIONS
+    table = read_table(folder, name, columns if of_narrations else ("narration", *columns))
+    # Of a table that was written wrongly, its checksum says nothing.
+    if len(table) != (rows := shard["narrations" if of_narrations else "segments"]):
+        raise damaged(folder, f"{name} has {len(table)} rows, not {rows}")
+    if of_narrations:
+        return table.take(live_rows(shard))
     return table.filter(np.isin(table["narration"].to_numpy(), removed_rows(shard), invert=True)).select(columns)
 
 
@@ -295,6 +301,7 @@ def read_narrations(folder: Path, shard: ShardRecord, rows: NDArray[np.int64] | 
     segments = read_table(folder, SEGMENTS, ("text", "start", "end"))
     table = read_table(folder, NARRATIONS, _WITH_URL.names)
     firsts, counts = (table[name].to_numpy() for name in ("first_segment", "segments"))
+    # Checksums find damage; this finds tables that were written wrongly, before their rows lead to other texts.
     complete = (len(table), len(segments), counts.sum()) == (shard["narrations"], shard["segments"], shard["segments"])
     if not complete or counts.min() < 1 or not np.array_equal(firsts, np.cumsum([0, *counts[:-1]])):
         raise damaged(folder, f"{NARRATIONS} does not divide the rows of {SEGMENTS} among its narrations")
@@ -308,24 +315,14 @@ def read_narrations(folder: Path, shard: ShardRecord, rows: NDArray[np.int64] | 
     ]
 
 
-def read_video_ids(folder: Path, shard: ShardRecord) -> list[str]:
-    """The video ids of a shard without removed narrations, in corpus order, from a table that matches its checksum.
-
-    Raises CorpusError.
-    """
-    require_unchanged(folder, shard, (NARRATIONS,))
-    ids: list[str] = read_table(folder, NARRATIONS, ("video_id",))[0].to_pylist()
-    if len(ids) != shard["narrations"]:
-        raise damaged(folder, f"{NARRATIONS} has {len(ids)} rows, not {shard['narrations']}")
-    return [ids[row] for row in live_rows(shard)]
-
-
 def damaged(shard: Path, problem: str | Exception) -> CorpusError:
     """The error for a shard that cannot be read; libraries explain in several lines, of which one is shown."""
+    # No build makes a shard of a changed corpus again, and none is at hand for a corpus that was pulled.
     reason = str(problem).strip().partition("\n")[0].rstrip(".")
     return CorpusError(
-        f"{shard}: the shard is damaged ({reason}); "
-        "delete this shard and run the same `recipe corpus build` again, which makes only the missing shards."
+        f"{shard}: the shard is damaged ({reason}); copy it again from where the corpus is whole or, if the corpus was "
+        "built here and not changed since, delete this shard and run the same `recipe corpus build` again, which makes "
+        "only the missing shards."
     )
 
 
@@ -344,6 +341,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{CHANGED_FORMAT}; build the corpus again, or use the version that wrote it."
         )
     try:
+        # Strictly: a number written as text, or `true` for 1, is damage, too.
         (_MANIFEST if path.name == MANIFEST else _PLAN).validate_python(values, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
@@ -368,6 +366,7 @@ def open_manifest(folder: Path) -> Manifest:
         if not _NAME.fullmatch(shard["name"]) or set(shard["files"]) != set(FILES):
             raise _unusable(path, f"shard {index} has another name or other files than a build gives it")
         rows = removed_rows(shard)
+        # A shard of which nothing is left leaves the manifest: none is empty.
         if rows != sorted({row for row in rows if 0 <= row < shard["narrations"]}) or len(rows) == shard["narrations"]:
             raise _unusable(path, f"shard {index} does not hold the narrations that were removed from it")
     if len({shard["name"] for shard in shards}) < len(shards) or manifest["format"] != format_of(shards):

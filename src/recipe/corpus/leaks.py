@@ -315,7 +315,7 @@ class Exclusions:
             return Overlap(by_id=True, by_text=False, copies=(), excluded_id=excluded)
         copies = self._copies.find([segment.text for segment in narration.segments])
         copied = sum(copy is not None for copy in copies)
-        by_text = copied == len(copies)
+        by_text = 0 < copied == len(copies)
         if not by_text and copied >= COPIED_CAPTIONS:
             comparable = sum(is_comparable(segment.text) for segment in narration.segments)
             by_text = 100 * copied >= COPIED_PERCENT * comparable
@@ -361,7 +361,8 @@ def leakage(corpus: Path, exclusions: Exclusions, progress: Progress = SILENT) -
 
     Raises CorpusError for a folder that holds no corpus, and for a damaged shard.
     """
-    manifest, counted = layout.open_manifest(corpus), ExclusionReport()
+    held, counted = layout.HeldManifest(corpus), ExclusionReport()  # a change meanwhile takes no file away
+    manifest = held.manifest
     videos: list[str] = []
     unclear: list[tuple[str, str]] = []
     copied: list[CopiedVideo] = []

@@ -53,7 +53,7 @@ from recipe.progress import SILENT, Advance, Progress
 SUMS, SENT = "SHA256SUMS", "SHA256SUMS.part"
 # Bytes that are read, hashed and written at once; stores of objects take at most 10,000 parts a file.
 _BYTES_AT_ONCE = 16 << 20
-# Bytes of the files whose size no manifest names.
+# Most bytes of the files whose size no manifest names: a server could send without end.
 _LARGEST_TEXT = 1 << 28
 # Files under way at once: stores answer one request slowly and many at once fast.
 _PARALLEL = 4
@@ -140,6 +140,7 @@ def pull_corpus(source: str, folder: Path, revision: str | None = None, progress
     full; CorpusError for a release that is damaged or of a newer format.
     """
     _require_new(folder)
+    # Beside the new folder, so that a rename puts it in place in one step.
     work = folder.with_name(f".{folder.name}.pull")
     store = _open(source, revision)
     text = _text(store, source, SUMS)
@@ -165,11 +166,13 @@ def pull_corpus(source: str, folder: Path, revision: str | None = None, progress
             remove(work / MANIFEST)
             raise CorpusError(str(error).replace(str(work), source)) from None
         files = _files(manifest)
+        # Before anything is fetched: the checksums and the manifest must be of one release.
         if {name: file["sha256"] for name, file in files.items()} | {x: sums[x] for x in (README, MANIFEST)} != sums:
             problem = f"its lines are not the files that {MANIFEST} names"
             raise InputError.at(f"{source}/{SUMS}", problem, "publish the corpus again")
         missing = {name: record for name, record in files.items() if not (work / name).is_file()}
         size = sum(record["bytes"] for record in missing.values())
+        # What an earlier run has received in part is on the disk already.
         needed = size - sum(path.stat().st_size for path in work.rglob("*.part"))
         if (free := shutil.disk_usage(work).free) < needed:
             problem = f"the release needs {needed / 1e9:,.3f} GB more, and its disk has {free / 1e9:,.3f} GB left"

@@ -38,7 +38,6 @@ from recipe.corpus.layout import (
     open_manifest,
     read_live,
     read_narrations,
-    read_video_ids,
     removed_rows,
 )
 from recipe.corpus.scan import kernels
@@ -82,6 +81,8 @@ class Corpus:
         self._local = local
         # The settings that its encoder is opened with.
         self.encoder_config = encoder
+        # The first narration of each open shard, and of each shard on disk: one with removed narrations is opened as
+        # several (`open_shards`), and its texts are read as one.
         self._first = np.array([shard.first for shard in local.shards])
         self._first_of_shards = np.cumsum([0, *(live_counts(shard)["narrations"] for shard in self.manifest["shards"])])
         self._decoded = lru_cache(_DECODED_SHARDS)(partial(_decode, self.folder, self.manifest))
@@ -189,8 +190,9 @@ class Corpus:
 
     @cached_property
     def _videos(self) -> dict[str, int]:
-        ids = (read_video_ids(self.folder / SHARDS / shard["name"], shard) for shard in self.manifest["shards"])
-        return {video_id: index for index, video_id in enumerate(chain.from_iterable(ids))}
+        shards = self.manifest["shards"]
+        tables = (read_live(self.folder / SHARDS / shard["name"], shard, NARRATIONS, ("video_id",)) for shard in shards)
+        return {video_id: n for n, video_id in enumerate(chain.from_iterable(table[0].to_pylist() for table in tables))}
 
     def __repr__(self) -> str:
         counts = f"{len(self):,} narrations, {self.manifest['segments']:,} segments"

@@ -80,6 +80,7 @@ def verify_corpus(corpus: Corpus, sample: int = 0, seed: int = 0, progress: Prog
         for folder, rows, _, stored in parts:
             again = encoded[first : first + len(rows)].astype(np.float64)
             first += len(rows)
+            # Cosines and not products, because rounding to float16 has changed the norms of the stored vectors.
             norms = np.linalg.norm(stored, axis=1) * np.linalg.norm(again, axis=1)
             with np.errstate(invalid="ignore", divide="ignore"):
                 deviations = 1 - np.sum(stored * again, axis=1) / norms

@@ -60,7 +60,7 @@ class PartOfCorpus:
     """A corpus without some of its narrations; what is left is counted from 0."""
 
     def __init__(self, corpus: NarrationIndex, left_out: Sequence[int]) -> None:
-        self._corpus, self._left_out = corpus, len(set(left_out))
+        self._corpus, self.left_out = corpus, sorted(set(left_out))
         self._kept = np.setdiff1d(np.arange(len(corpus)), np.asarray(left_out, np.int64))
         self._place = np.full(len(corpus), -1, np.int64)
         self._place[self._kept] = np.arange(len(self._kept))
@@ -86,7 +86,8 @@ class PartOfCorpus:
 
     def search_batch(self, queries: Sequence[Vectors], k: int) -> list[list[Hit]]:
         """The k best of what is left, from so many more of the whole corpus as were left out."""
-        ranked = self._corpus.search_batch(queries, k + self._left_out)
+        # In the worst case all that were left out rank before the k best.
+        ranked = self._corpus.search_batch(queries, k + len(self.left_out))
         return [
             [Hit(int(place), hit.score) for hit in hits if (place := self._place[hit.narration]) >= 0][:k]
             for hits in ranked
@@ -100,8 +101,6 @@ class PseudoProcedures(NamedTuple):
     procedures: list[Procedure]
     numbers: list[int]
     """Their narrations' places in the corpus."""
-    goals: int
-    """Different goals among them."""
 
 
 def pseudo_procedures(
@@ -143,6 +142,7 @@ def pseudo_procedures(
         )
     # Goals in an order of their own; of each the narrations whose ids come first by hash.
     taken = list[tuple[int, Procedure]]()
+    # Their narrations leave the corpus while plans are scored: enough must stay to score them by.
     most, baseline = min(count, len(corpus) // 4), SimilarityBaseline.of(corpus)
     for name in sorted(by_goal, key=lambda name: _digest(seed, name)):
         own = list[tuple[int, Procedure]]()
@@ -156,8 +156,7 @@ def pseudo_procedures(
                 steps = tuple(Step(narration.segments[k].text) for k in chosen)
                 own.append((number, Procedure(SOURCE, narration.video_id, goal, steps, "train")))
         taken += own
-    goals = len({same_goal(procedure.goal) for _, procedure in taken})
-    return PseudoProcedures(kind, [procedure for _, procedure in taken], [number for number, _ in taken], goals)
+    return PseudoProcedures(kind, [procedure for _, procedure in taken], [number for number, _ in taken])
 
 
 def _goal_of(narration: Narration) -> str:
@@ -182,6 +181,7 @@ def _spoken_steps(
     query = raw[np.linspace(0, len(raw) - 1, min(len(raw), _QUERIES)).astype(np.intp)]
     count = min(max(len(corpus) // _NEAR, 3), _NEAR)  # few of a small corpus, whose goals have few narrations
     hits = corpus.search_batch([query], count + 1)[0]
+    # As the grounded reward contrasts narrations near a prompt with others (`recipe.reward.grounded`).
     near = [hit.narration for hit in hits if hit.narration != number][:count]
     others: Sequence[int] = range(len(corpus))
     if len(corpus) < 4 * _FAR:

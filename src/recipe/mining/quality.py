@@ -60,6 +60,15 @@ class StepLikeShare:
     recall: float
     """Of the segments in annotated steps, the share that is step-like."""
 
+    def table(self) -> Table:
+        """The shares as a table."""
+        rows = (
+            row("step-like segments in annotated steps", Cell(self.precision, percent=True)),
+            row("all segments in annotated steps", Cell(self.precision_of_all, percent=True)),
+            row("segments in annotated steps that are step-like", Cell(self.recall, percent=True)),
+        )
+        return Table("Step-like segments", "", headings("share"), rows, about=f"{self.videos:,} videos")
+
 
 @dataclass(frozen=True, slots=True)
 class ShownExample:
@@ -74,6 +83,15 @@ class ShownExample:
     continuation: tuple[str, ...]
     annotated: tuple[str, ...]
     """Empty where there is none."""
+
+    def table(self) -> Table:
+        """History and continuation, a row a step, next to each mined step the annotated one."""
+        rows = [row(f"done {number}", step, "") for number, step in enumerate(self.history, start=1)]
+        pairs = zip_longest(self.continuation, self.annotated, fillvalue="")
+        rows += [row(f"{number}", *texts) for number, texts in enumerate(pairs, start=1)]
+        likely = "" if self.similarity is None else f", similarity {self.similarity:.2f}"
+        about = f"{self.example_id}, narration {self.video_id}{likely}"
+        return Table(self.goal, "", headings("history, then mined", "annotated"), tuple(rows), about=about)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +131,8 @@ class Quality:
         sections = [Section("figures", "Figures", "figures", blocks=self.tables())]
         if self.shown:
             drawn = "Drawn at random by the seed; next to each step of the continuation is the annotated one, if any."
-            blocks = []
-            for example in self.shown:
-                rows = [row(f"done {number}", step, "") for number, step in enumerate(example.history, start=1)]
-                pairs = zip_longest(example.continuation, example.annotated, fillvalue="")
-                rows += [row(f"{number}", *texts) for number, texts in enumerate(pairs, start=1)]
-                likely = "" if example.similarity is None else f", similarity {example.similarity:.2f}"
-                columns = headings("history, then mined", "annotated")
-                about = f"{example.example_id}, narration {example.video_id}{likely}"
-                blocks.append(Table(example.goal, "", columns, tuple(rows), about=about))
-            sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=tuple(blocks)))
+            blocks = tuple(example.table() for example in self.shown)
+            sections.append(Section("examples", "Examples", "examples", paragraphs=(drawn,), blocks=blocks))
         return render_markdown(f"Continuations mined from {self.mode}", [], sections)
 
     def tables(self) -> tuple[Table, ...]:
@@ -149,13 +159,8 @@ class Quality:
             notes = ("Floors: mined for another video of the same goal, and for another goal.",)
             columns = headings(*MEASURES.values())
             tables.append(Table("Agreement with annotations", "", columns, rows, about=about, notes=notes))
-        if (share := self.step_like_segments) is not None:
-            rows = (
-                row("step-like segments in annotated steps", Cell(share.precision, percent=True)),
-                row("all segments in annotated steps", Cell(share.precision_of_all, percent=True)),
-                row("segments in annotated steps that are step-like", Cell(share.recall, percent=True)),
-            )
-            tables.append(Table("Step-like segments", "", headings("share"), rows, about=f"{share.videos:,} videos"))
+        if self.step_like_segments is not None:
+            tables.append(self.step_like_segments.table())
         return tuple(tables)
 
 

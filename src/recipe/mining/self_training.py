@@ -134,6 +134,31 @@ class Gate(NamedTuple):
     reason: str
     """In words, why it should be used or not."""
 
+    @classmethod
+    def of(cls, rows: Sequence[GateRow]) -> "Gate":
+        """Whether a reward with these figures should be used, and why.
+
+        It must rank edits better, beyond its interval; leave a true plan and another true one tied, from 35 to 65
+        within its interval, or no further apart than before; and be worse, beyond its interval, neither against the
+        best of 64 and repeats nor at a policy's plans, where there are any.
+        """
+        shown, by = tuple(rows), {row.measure: row for row in rows}
+        edits = by.get("edits")
+        if edits is None or not (edits.difference.sign or 0) > 0:
+            return cls(shown, False, "it does not rank edited plans better than the grounded reward does")
+        if (tie := by.get("alternative")) is not None and tie.difference.observations >= _FEW:
+            # Another narration's steps are chosen by rule, so that even a perfect reward need not find a tie.
+            share, (low, high) = tie.with_net, _TIED
+            least, greatest = (share.mean if end is None else end for end in (share.low, share.high))
+            if (least > high or greatest < low) and abs(share.mean - 0.5) > abs(tie.grounded - 0.5):
+                preferred = f"{100 * share.mean:.0f}% of prompts, which should tie"
+                return cls(shown, False, f"of two true plans it prefers one in {preferred}")
+        for measure in ("best_of", "repeats", "samples"):
+            row = by.get(measure)
+            if row is not None and row.difference.observations >= _FEW and row.difference.sign == -1:
+                return cls(shown, False, f"it is worse than the grounded reward at: {MEASURES[measure]}")
+        return cls(shown, True, "it ranks edited plans better, and nothing else is worse beyond chance")
+
 
 class Trained(NamedTuple):
     """A self-trained reward before it is written."""
@@ -194,6 +219,7 @@ def pseudo_set(
     The same input gives the same prompts, whatever the `samples`, which are predictions for them. Raises InputError for
     a corpus without goals, of one goal, or too small, and for samples of which none is for a prompt.
     """
+    # Room for every step of all plans: those of a prompt share most of them.
     embeddings = StepEmbeddings(corpus.encoder, 1 << 18)
     pseudo = pseudo_procedures(corpus, embeddings.stacked, count, kind, seed)
     selection = select([*pseudo.procedures, *tasks], seed)
@@ -246,8 +272,11 @@ def compute_numbers(
     positions = PositionModel.of(prompt_set.rest, method.centre)
     store, identity = None, list[Any]()
     if work is not None:
-        own = sorted(prompt_set.pseudo.numbers), len(prompt_set.rest)
-        store, identity = AnswerStore(work), [_VERSION, card_of(corpus), base_settings(config.grounded), own]
+        own, rest = sorted(prompt_set.pseudo.numbers), prompt_set.rest
+        # Narrations of the user's procedures leave the corpus, too: others, as many, leave another one.
+        also = sorted({*rest.left_out}.difference(own))
+        identity = [_VERSION, card_of(corpus), base_settings(config.grounded), (own, len(rest), *also)]
+        store = AnswerStore(work)
     with progress.task("scoring plans of pseudo-prompts", len(prompt_set.prompts)) as advance:
         for start in range(0, len(prompt_set.prompts), _TOGETHER):
             batch, groups = prompt_set.prompts[start : start + _TOGETHER], list[PromptGroup]()
@@ -297,6 +326,7 @@ def train(
                 weights.append(weight)
                 kind_of.append(kind)
     counts = {kind: kind_of.count(kind) for kind in PAIRS}
+    # A kind with many pairs must not outweigh the others.
     drawn = [_DRAWN[kind] / counts[kind] for kind in kind_of]
     nets = train_nets(np.stack(better), np.stack(worse), weights, drawn, seed=seed)
 
@@ -336,6 +366,7 @@ def run_gate(
     prompts: Sequence[PseudoPrompt], positions: PositionModel, *, seed: int = 0, kinds: Sequence[PairKind] = PAIRS
 ) -> Gate:
     """The test on prompts of goals that the nets were not trained on."""
+    # By goal, so that no net is tested on a goal that it was trained on.
     folds = [
         int.from_bytes(hashlib.sha256(f"{seed}/{same_goal(prompt.prompt.goal)}".encode()).digest()[:4], "big") % _FOLDS
         for prompt in prompts
@@ -357,7 +388,7 @@ def run_gate(
             grounded, with_net, goals = zip(*triples, strict=True)
             difference = mean_interval(np.subtract(with_net, grounded), goals, seed)
             rows.append(GateRow(measure, float(np.mean(grounded)), mean_interval(with_net, goals, seed), difference))
-    return Gate(tuple(rows), *verdict_of(rows))
+    return Gate.of(rows)
 
 
 def _shares(prompt: PseudoPrompt, rewards: Float64) -> dict[str, float]:
@@ -377,30 +408,6 @@ def _shares(prompt: PseudoPrompt, rewards: Float64) -> dict[str, float]:
     if pairs := _ranked_pairs(prompt, prompt.samples):
         shares["samples"] = float(np.mean([wins(float(rewards[a]), float(rewards[b])) for a, b, _ in pairs]))
     return shares
-
-
-def verdict_of(rows: Sequence[GateRow]) -> tuple[bool, str]:
-    """Whether a reward with these figures should be used, and why.
-
-    It must rank edits better, beyond its interval; leave a true plan and another true one tied, from 35 to 65 within
-    its interval, or no further apart than before; and be worse, beyond its interval, neither against the best of 64 and
-    repeats nor at a policy's plans, where there are any.
-    """
-    by = {row.measure: row for row in rows}
-    edits = by.get("edits")
-    if edits is None or not (edits.difference.sign or 0) > 0:
-        return False, "it does not rank edited plans better than the grounded reward does"
-    if (tie := by.get("alternative")) is not None and tie.difference.observations >= _FEW:
-        # Another narration's steps are chosen by rule, so that even a perfect reward need not find a tie.
-        share, (low, high) = tie.with_net, _TIED
-        least, greatest = (share.mean if end is None else end for end in (share.low, share.high))
-        if (least > high or greatest < low) and abs(share.mean - 0.5) > abs(tie.grounded - 0.5):
-            return False, f"of two true plans it prefers one in {100 * share.mean:.0f}% of prompts, which should tie"
-    for measure in ("best_of", "repeats", "samples"):
-        row = by.get(measure)
-        if row is not None and row.difference.observations >= _FEW and row.difference.sign == -1:
-            return False, f"it is worse than the grounded reward at: {MEASURES[measure]}"
-    return True, "it ranks edited plans better, and nothing else is worse beyond chance"
 
 
 def self_train(

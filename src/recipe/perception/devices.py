@@ -1,10 +1,9 @@
 """Phi on several devices of this machine: a process for each, which takes one group of clips after another."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection
 
-from recipe.children import assigned, death, start_worker
+from recipe.children import assigned, shared_out
 from recipe.config.models import ModelConfig, PhiConfig
 from recipe.errors import InputError, RecipeError
 from recipe.models.model import Model, open_model
@@ -33,39 +32,12 @@ class PhiOnDevices(PhiRun):
     def each(self, groups: Iterable[Group], advance: Advance) -> Iterator[Outcomes]:
         """As `PhiRun` has it; raises what a process raises first, and ComputeError where one dies."""
         work = list(groups)
-        waiting = iter(work)
-        workers: dict[Connection, tuple[str, BaseProcess]] = {}
         options = (self._config, self._kind, self._together, self._skip)
-        try:
-            for device in self._devices[: len(work)]:
-                settings = self._settings.model_copy(update={"device": device})
-                process, connection = start_worker(_describe, settings, *options)
-                workers[connection] = device, process
-            busy = set(workers)
-            while busy:
-                ready = wait(list(busy))
-                for connection in [item for item in busy if item in ready]:
-                    try:
-                        message = connection.recv()
-                        if message is None:
-                            connection.send(next(waiting, None))
-                            continue
-                    except (EOFError, ConnectionError):
-                        device, process = workers[connection]
-                        if (failure := death(device, process)) is not None:
-                            raise failure from None
-                        # It ended after the last of the work.
-                        busy.remove(connection)
-                        continue
-                    if isinstance(message, Exception):
-                        raise message
-                    advance(len(message))
-                    yield message
-        finally:
-            for connection, (_, process) in workers.items():
-                process.terminate()
-                process.join()
-                connection.close()
+        used = self._devices[: len(work)]
+        workers = [(name, (self._settings.model_copy(update={"device": name}), *options)) for name in used]
+        for described in shared_out(work, _describe, workers):
+            advance(len(described))
+            yield described
 
 
 def devices_named(text: str, flag: str = "--devices") -> list[str]:

@@ -34,13 +34,12 @@ those left out are lists that name other files (ffconcat, HLS, DASH, SDP), serie
 MAX_PIXELS = 1 << 26
 """Pixels of a stored frame at most, twice those of 8K: a few bytes of a header can claim more memory than there is."""
 
-
 # Width of a pixel by its height, or the other way round, at most: nothing can scale to what a header may claim.
 _WIDEST = 16
 _BOUNDED = {"max_pixels": str(MAX_PIXELS)}
 
 
-class VideoContainer(NamedTuple):
+class _VideoContainer(NamedTuple):
     """An open container of PyAV, its video stream, and the seconds at which its clock starts."""
 
     container: Any
@@ -52,7 +51,7 @@ class VideoContainer(NamedTuple):
         return float(stamp * (stream or self.stream).time_base - self.zero)
 
 
-def open_container(path: Path) -> VideoContainer:
+def _open_container(path: Path) -> _VideoContainer:
     """Open a video file; the caller closes the container. Raises InputError for what is not one or has no picture."""
     try:
         if path.is_dir():
@@ -84,7 +83,7 @@ def open_container(path: Path) -> VideoContainer:
         streams = [*container.streams.video, *container.streams.audio]
         starts = [stream.start_time * stream.time_base for stream in streams if stream.start_time is not None]
         zero = max(min(starts, default=Fraction(0)), Fraction(0))
-        return VideoContainer(container, _video_stream(path, container), zero)
+        return _VideoContainer(container, _video_stream(path, container), zero)
     except BaseException:
         container.close()
         raise
@@ -114,17 +113,18 @@ def _video_stream(path: Path, container: Any) -> Any:
     return stream
 
 
-SLACK = 1.0
-"""Seconds by which a file may end earlier than its header says and still counts as complete."""
-TAIL = 5.0
-"""Seconds before the stated end at which reading starts: the frame shown last is not the one stored last, and some
-formats find no keyframe but any frame."""
-MICROSECONDS = 1_000_000
-GUESSES = 0x0200
-"""AVFMT_TS_DISCONT, the flag of formats (MPEG-TS, MPEG-PS, Ogg) whose index is guessed while reading."""
+# Seconds by which a file may end earlier than its header says and still counts as complete.
+_SLACK = 1.0
+# Seconds before the stated end at which reading starts: the frame shown last is not the one stored last, and some
+# formats find no keyframe but any frame.
+_TAIL = 5.0
+# Of FFmpeg's clock of containers (AV_TIME_BASE).
+_MICROSECONDS = 1_000_000
+# AVFMT_TS_DISCONT, the flag of formats (MPEG-TS, MPEG-PS, Ogg) whose index is guessed while reading.
+_GUESSES = 0x0200
 
 
-def find_ending(path: Path) -> tuple[float, bool, tuple[int, ...]]:
+def _find_ending(path: Path) -> tuple[float, bool, tuple[int, ...]]:
     """The end of a video file by its packets, since its header may be wrong. Raises InputError for what is no video.
 
     Returns the seconds when the time of the last frame is over, of an incomplete file as far as it can be read; whether
@@ -134,35 +134,34 @@ def find_ending(path: Path) -> tuple[float, bool, tuple[int, ...]]:
     Reading starts a few seconds before the stated end; only a file that seems to break off is read from its beginning.
     Nothing is decoded.
     """
-    opened = open_container(path)
+    opened = _open_container(path)
     container = opened.container
     picture = whole = float("-inf")
     try:
-        stated: float | None = None
-        """Seconds at which the file should end by its header."""
+        stated: float | None = None  # seconds at which the file should end by its header
         begin: int = container.start_time or 0
         if (length := container.duration) is not None:
-            stated = (begin + length) / MICROSECONDS - float(opened.zero)
+            stated = (begin + length) / _MICROSECONDS - float(opened.zero)
             with suppress(FFmpegError):
-                container.seek(begin + max(0, length - int(TAIL * MICROSECONDS)))
+                container.seek(begin + max(0, length - int(_TAIL * _MICROSECONDS)))
                 picture, whole = _last(opened, container.demux())
         # Some formats tell their index only once a seek has been asked for.
-        entries = [] if container.format.flags & GUESSES else list(opened.stream.index_entries)
+        entries = [] if container.format.flags & _GUESSES else list(opened.stream.index_entries)
         # An index that points behind the end of the file is that of a longer one, which broke off.
         held = max((entry.pos + entry.size for entry in entries), default=0) <= path.stat().st_size
-        if picture == float("-inf") or whole < (stated or 0) - SLACK:
-            again = open_container(path)
+        if picture == float("-inf") or whole < (stated or 0) - _SLACK:
+            again = _open_container(path)
             try:
                 picture, whole = _last(again, again.container.demux())
             finally:
                 again.container.close()
-        complete = held and (stated is None or whole >= stated - SLACK)
+        complete = held and (stated is None or whole >= stated - _SLACK)
         return picture, complete, tuple(sorted(entry.timestamp for entry in entries if entry.is_keyframe))
     finally:
         container.close()
 
 
-def _last(opened: VideoContainer, packets: Iterator[Any]) -> tuple[float, float]:
+def _last(opened: _VideoContainer, packets: Iterator[Any]) -> tuple[float, float]:
     """When the last picture, and when the last packet of any stream, is over; -inf without one."""
     picture = whole = float("-inf")
     usual = float(1 / opened.stream.average_rate) if opened.stream.average_rate else 0.0
@@ -195,8 +194,8 @@ class Footage:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.end, self.complete, self._keyframes = find_ending(path)
-        self._opened = open_container(path)
+        self.end, self.complete, self._keyframes = _find_ending(path)
+        self._opened = _open_container(path)
         # Width of a pixel by its height; None where the file does not say.
         self.aspect: Fraction | None = self._opened.stream.sample_aspect_ratio or None
         try:
@@ -237,7 +236,7 @@ class Footage:
                 return self._decode(itertools.chain([first], packets), self._opened.seconds(first.pts))
         if self._beginning is None:
             self.close()
-            self._opened = open_container(self._path)
+            self._opened = _open_container(self._path)
             return self._decode(self._opened.container.demux(self.stream))
         rest, self._beginning = self._beginning, None
         return itertools.chain([self.first], rest)

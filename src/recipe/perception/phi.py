@@ -34,8 +34,9 @@ from recipe.text import final_answer
 from recipe.types import Frames, Step
 
 _BEHIND = [re.compile(rf"(?:\b(?:at|from)\s+)?{time}\s*\.?\s*$", re.IGNORECASE) for time in TIMES]
-# Between a text and the time behind it.
+# What may separate a text from the time behind it.
 _SEPARATORS = " -–—:,|"
+# The unit of a time such as `5s` or `12 seconds`, which `read_clock` does not take.
 _UNIT = re.compile(r"\s*[a-z]+$", re.IGNORECASE)
 
 
@@ -57,7 +58,7 @@ def _step(said: str, duration: float) -> Step:
 Kind = Literal["history", "trace"]
 """What Phi is asked for: the steps up to a moment, or a whole video's with times."""
 
-# What the prompts ask for where there is no step.
+# The answer that the prompts ask for where no step is seen.
 _NOTHING = "none"
 
 
@@ -103,7 +104,7 @@ class Phi:
 
     def request(self, goal: str, video: Frames) -> ModelRequest:
         """What the engine is asked about one clip; `read_history` reads the answer."""
-        return ModelRequest(self._prompt.chat(video, goal), phi_sampling(self._config))
+        return ModelRequest(self._prompt.chat(video, goal), _sampling(self._config))
 
     def histories(
         self, goals: Sequence[str], videos: Sequence[Frames], progress: Progress = SILENT
@@ -113,7 +114,7 @@ class Phi:
         Raises ComputeError where an answer cannot be read.
         """
         chats = [self._prompt.chat(video, goal) for goal, video in zip(goals, videos, strict=True)]
-        answers = [answer for [answer] in self.engine.answers(chats, 1, phi_sampling(self._config), progress)]
+        answers = [answer for [answer] in self.engine.answers(chats, 1, _sampling(self._config), progress)]
         if reason := next(filter(None, map(undescribed, answers)), ""):
             raise ComputeError(
                 f"Phi does not describe a video: {reason}; allow a longer answer, or take another model."
@@ -121,7 +122,7 @@ class Phi:
         return [read_history(answer.text, cut=answer.cut) for answer in answers]
 
 
-def phi_sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
+def _sampling(config: PhiConfig, batch_size: int = 1) -> SamplingConfig:
     """How Phi's answers are sampled."""
     return SamplingConfig(
         temperature=config.temperature, max_tokens=config.max_tokens, seed=config.seed, batch_size=batch_size
@@ -134,6 +135,7 @@ def most_tokens(frames: FrameConfig) -> int:
     >>> most_tokens(PhiConfig().frames), most_tokens(FrameConfig(count=128))
     (2048, 49152)
     """
+    # Its patches are of 14 x 14 pixels and two frames, and four of them are merged into a token: 784 = (2 * 14)^2.
     return -(-(frames.count or frames.max_frames) // 2) * (frames.max_pixels // 784)
 
 
@@ -228,6 +230,16 @@ class Description(NamedTuple):
     duration: float
     """Seconds of the video; 0 where a moment of it was asked for."""
 
+    @property
+    def history(self) -> tuple[str, ...]:
+        """The steps that were seen, as of `read_history`."""
+        return read_history(self.answer.text, cut=self.answer.cut)
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        """The steps of the whole video with their times, as of `read_trace`."""
+        return read_trace(self.answer.text, self.duration, cut=self.answer.cut)
+
 
 Group = Sequence[tuple[Clip, JsonObject]]
 """Clips that are asked about in one call, each with all that makes the answer about it."""
@@ -280,7 +292,7 @@ class PhiRun:
         self._clip_tokens = most_tokens(config.frames)
         fitting = max(1, _TOKENS // (self._clip_tokens + config.max_tokens))
         self._together = min(together, fitting) if bounded else together
-        self._sampling = phi_sampling(config, self._together)
+        self._sampling = _sampling(config, self._together)
         self._kind, self._workers, self._skip = kind, workers, skip_unreadable
         self._ended = False
 
@@ -290,7 +302,7 @@ class PhiRun:
         Raises InputError for a video that cannot be read, unless those are skipped, and what the engine raises; then
         nothing new is begun, and what was under way is kept.
         """
-        # All that makes the answer about each clip.
+        # By the content of a file: one that was moved is not asked about again, and one that changed is.
         hashes = {clip.path: "" for clip in clips}
         with progress.task("reading video files", total=len(hashes)) as advance:
             for path in hashes:

@@ -18,10 +18,11 @@ from recipe.data.histories import History, write_histories
 from recipe.data.procedures import write_procedures
 from recipe.errors import InputError, listed, quoted
 from recipe.models.costs import Prices
-from recipe.perception.phi import Clip, PhiResult, PhiRun, read_history, read_trace
+from recipe.perception.phi import Clip, PhiResult, PhiRun
 from recipe.perception.videos import VideoFolder, VideoPaths, name_of
 from recipe.types import Example, Procedure
 
+# Packages whose versions the manifest names: frames and answers depend on them.
 _PACKAGES = ("recipe-planner", "av", "openai", "torch", "transformers")
 
 Item = TypeVar("Item", Example, Procedure)
@@ -73,6 +74,7 @@ class RowCounts:
     @classmethod
     def of(cls, rows: int, empty: Sequence[str], result: PhiResult, prices: Prices) -> "RowCounts":
         """Counts over distinct answers: examples that share one paid for it once."""
+        # The same object under several names is one answer.
         answers = {id(description): description.answer for description in result.descriptions.values()}.values()
         cut = tuple(name for name, description in result.descriptions.items() if description.answer.cut)
         if not all(answer.tokens_in or answer.tokens_out for answer in answers):
@@ -116,7 +118,7 @@ def write_described_histories(
             rows.append(
                 History(
                     example.example_id,
-                    read_history(description.answer.text, cut=description.answer.cut),
+                    description.history,
                     example.until,
                     model,
                     run.prompt.hash,
@@ -138,8 +140,7 @@ def write_described_traces(path: Path, procedures: Iterable[Procedure], result: 
     for procedure in procedures:
         if (description := result.descriptions.get(name_of(procedure))) is None:
             continue
-        steps = read_trace(description.answer.text, description.duration, cut=description.answer.cut)
-        if steps:
+        if steps := description.trace:
             rows.append(replace(procedure, steps=steps))
         else:
             empty.append(name_of(procedure))

@@ -26,7 +26,6 @@ from recipe.types import Frames
 
 Value = TypeVar("Value")
 
-
 # Bytes that a process may take beyond what it begins with and its images: decoders of 8K video hold some 20 frames.
 _MEMORY = 1 << 30
 # Files that it may have open.
@@ -83,6 +82,7 @@ class UploadReader:
                 start_new_session=True,  # Ctrl-C is for the process that listens
             )
             self._children.add(child)
+        # A limit on processor time alone would let a process wait forever.
         clock = threading.Timer(1.5 * seconds, child.kill)
         clock.start()
         try:

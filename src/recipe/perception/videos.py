@@ -7,8 +7,9 @@ from typing import NamedTuple
 from recipe.errors import InputError, listed
 from recipe.types import Example, Procedure
 
-EXTENSIONS = {".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts", ".ts", ".webm", ".wmv"}
-"""What ends the name of a video file, in small or capital letters."""
+# What ends the name of a video file, in small or capital letters: each kind that `footage.CONTAINERS` reads.
+_EXTENSIONS = {".3gp", ".asf", ".avi", ".flv", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".mts"}
+_EXTENSIONS |= {".ogv", ".ts", ".webm", ".wmv"}
 
 
 class VideoFolder:
@@ -46,7 +47,7 @@ class VideoFolder:
                 for file in entries:
                     # Not by Path.suffix: an id may hold dots, and may begin with one or with a hyphen.
                     stem, dot, ending = file.name.rpartition(".")
-                    if dot + ending.lower() in EXTENSIONS and file.is_file():
+                    if dot + ending.lower() in _EXTENSIONS and file.is_file():
                         files.setdefault(stem, []).append(file)
                 self._listed[folder] = files
             matches += self._listed[folder].get(name.name, [])

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
@@ -37,7 +37,6 @@ Vectors = NDArray[np.float32]
 
 # Bytes of shared memory of a cluster started here: only queries, hits and counts travel, never vectors.
 _OBJECT_STORE = 128 << 20
-
 # Seconds for a named cluster to accept a connection.
 _PATIENCE = 10.0
 
@@ -98,17 +97,17 @@ class Placement:
     timeout: float = 600
     """Seconds for all actors to open their shards, and for each search."""
 
+    def open_index(self, folder: Path, shards: Sequence[int]) -> Index:
+        """The index of an actor's shards. Raises as `Index.open` and `GpuIndex.open`."""
+        threads = max(1, int(self.cpus))
+        if not self.gpus:
+            return Index.open(folder, shards, threads=threads)
+        devices = [f"cuda:{number}" for number in range(math.ceil(self.gpus))]
+        index: Index = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
+        return index
+
 
 _DEFAULT = Placement()
-
-
-def _open_index(folder: Path, shards: Sequence[int], placement: Placement) -> Index:
-    threads = max(1, int(placement.cpus))
-    if not placement.gpus:
-        return Index.open(folder, shards, threads=threads)
-    devices = [f"cuda:{number}" for number in range(math.ceil(placement.gpus))]
-    index: Index = kernels("gpu.index").GpuIndex.open(folder, shards, devices=devices, threads=threads)
-    return index
 
 
 class _Actor:
@@ -168,7 +167,7 @@ class ShardedIndex(AbstractContextManager["ShardedIndex"]):
         if actors < 1:
             raise InputError(f"{actors} actors cannot search; give at least 1.")
         folder = Path(folder).resolve()
-        opener = opener or partial(_open_index, placement=placement)
+        opener = opener or placement.open_index
         manifest = open_manifest(folder)
         runs = balanced([shard["segments"] for shard in manifest["shards"]], actors)
         with ExitStack() as stack:

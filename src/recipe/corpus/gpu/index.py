@@ -17,13 +17,12 @@ from recipe.corpus.layout import HeldManifest, Manifest, padded
 from recipe.corpus.scan.certificate import BoundedScores
 from recipe.corpus.scan.shards import Shard
 from recipe.errors import ConfigError, MissingExtra
-from recipe.progress import SILENT, Progress
 
 try:
     import torch
     import triton
 
-    from recipe.corpus.gpu.scan import Estimates, NarrationBounds, QueryBounds, Segments, fits, scan, segments
+    from recipe.corpus.gpu.scan import ErrorBounds, Estimates, Segments, fits, scan, segments
     from recipe.corpus.scan.quantise import Queries
 except ModuleNotFoundError as error:
     if error.name not in ("torch", "triton", "numba", "llvmlite"):
@@ -47,7 +46,7 @@ class DeviceShards(NamedTuple):
     """Consecutive shards on one device; `first` is the number of their first narration."""
 
     segments: Segments
-    known: NarrationBounds
+    known: ErrorBounds
     first: int
 
     @classmethod
@@ -57,7 +56,6 @@ class DeviceShards(NamedTuple):
         first: int,
         device: torch.device,
         precision: Precision,
-        progress: Progress = SILENT,
     ) -> "DeviceShards":
         """Shards on a device, copied piece by piece. Raises ConfigError where its free memory is too small."""
         d = shards[0].embeddings.shape[1]
@@ -73,22 +71,20 @@ class DeviceShards(NamedTuple):
             )
         vectors = torch.zeros((rows, padded(d)), dtype=kind, device=device)
         row = 0
-        with progress.task(f"Copy to {device}", rows) as advance:
-            for shard in shards:
-                array = shard.codes if precision == "int8" else shard.embeddings
-                step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
-                for start in range(0, array.shape[0], step):
-                    # Copied, because torch takes no array that is mapped to be read only.
-                    piece = np.array(array.rows(start, min(array.shape[0], start + step)))
-                    vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
-                    row += len(piece)
-                    advance(len(piece))
+        for shard in shards:
+            array = shard.codes if precision == "int8" else shard.embeddings
+            step = max(1, _PIECE // (array.shape[1] * array.dtype.itemsize))
+            for start in range(0, array.shape[0], step):
+                # Copied, because torch takes no array that is mapped to be read only.
+                piece = np.array(array.rows(start, min(array.shape[0], start + step)))
+                vectors[row : row + len(piece), : piece.shape[1]] = torch.from_numpy(piece)
+                row += len(piece)
         offsets = [shard.offsets[:-1] + start for shard, start in zip(shards, starts[:-1], strict=True)]
         # ||x|| is no more than the norm of x's code and its residual together.
         scale, residual, norm = np.concatenate([shard.bounds for shard in shards]).astype(np.float64).T[..., None]
         if precision == "float16":
             scale, residual, norm = np.ones_like(scale), np.zeros_like(scale), norm + residual
-        known = NarrationBounds(
+        known = ErrorBounds(
             *(torch.from_numpy(np.ascontiguousarray(values)).to(device) for values in (scale, residual, norm))
         )
         return cls(segments(vectors, np.concatenate([*offsets, starts[-1:]])), known, first)
@@ -102,7 +98,7 @@ def divide(shards: Sequence[Shard], devices: int) -> Iterator[range]:
     return (range(a, b) for a, b in pairwise(bounds) if a < b)
 
 
-def device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, QueryBounds]:
+def _device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, ErrorBounds]:
     """The unique steps [U, D] as the kernel takes them: their codes, or the steps in float16, and what they lose.
 
     Steps in float16 are scaled so that none overflows, and the error of their sums counts as one of theirs. Products of
@@ -123,20 +119,20 @@ def device_steps(queries: Queries, precision: Precision) -> tuple[torch.Tensor, 
         lost = np.linalg.norm(queries.vectors - kept, axis=1) + rounding * np.linalg.norm(kept, axis=1)
         residuals = np.where(queries.steps >= 0, lost[queries.steps], 0).sum(axis=1) / queries.lengths
     bounds = (scale / queries.lengths, residuals, queries.norms)
-    return torch.from_numpy(vectors), QueryBounds(*(torch.from_numpy(values[None]) for values in bounds))
+    return torch.from_numpy(vectors), ErrorBounds(*(torch.from_numpy(values[None]) for values in bounds))
 
 
-class GpuScores:
+class _GpuScores:
     """Scores of Q queries with the narrations of all parts: `BoundedScores`; the sums stay on their devices."""
 
     def __init__(self, parts: Sequence[DeviceShards], queries: Queries, precision: Precision) -> None:
         self.method: str = precision
         self._firsts = [part.first for part in parts]
-        vectors, bounds = device_steps(queries, precision)
+        vectors, bounds = _device_steps(queries, precision)
         # All scans are started before the first result is awaited.
         sums = [scan(part.segments, vectors.to(part.segments.vectors.device), queries.steps) for part in parts]
         self._estimates = [
-            Estimates.of(of, part.known, QueryBounds(*(values.to(of.device) for values in bounds)))
+            Estimates.of(of, part.known, ErrorBounds(*(values.to(of.device) for values in bounds)))
             for part, of in zip(parts, sums, strict=True)
         ]
 
@@ -178,7 +174,6 @@ class GpuIndex(Index):
         devices: Sequence[str] = ("cuda",),
         precision: Precision = "int8",
         threads: int | None = None,
-        progress: Progress = SILENT,
         held: HeldManifest | None = None,
     ) -> None:
         # A GPU multiplies all codes of 8 bits, as the portable instructions do.
@@ -186,7 +181,7 @@ class GpuIndex(Index):
         self.precision = precision
         placed = [_device(name) for name in devices]
         self._parts = [
-            DeviceShards.place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision, progress)
+            DeviceShards.place(shards[run.start : run.stop], int(self._starts[run.start]), device, precision)
             for run, device in zip(divide(shards, len(placed)), placed, strict=False)
         ]
 
@@ -200,7 +195,6 @@ class GpuIndex(Index):
         precision: Precision = "int8",
         streamed: bool | None = None,
         threads: int | None = None,
-        progress: Progress = SILENT,
     ) -> "GpuIndex":
         """The index as `Index.open`, its vectors copied to the devices, consecutive shards to each.
 
@@ -209,18 +203,21 @@ class GpuIndex(Index):
         ConfigError for a device that is not there or whose memory is too small.
         """
         opened = Index.open(folder, shards, streamed=streamed)
-        shape = (devices, precision, threads, progress)
-        return cls(opened.folder, opened.manifest, opened.shards, *shape, held=opened.held)
+        where = (opened.folder, opened.manifest, opened.shards)
+        return cls(*where, devices, precision, threads, held=opened.held)
 
     def _scores(self, queries: Queries) -> BoundedScores | None:
         if not fits(queries.steps.shape[1], queries.codes.shape[1], KINDS[self.precision]):
             return None
-        return GpuScores(self._parts, queries, self.precision)
+        return _GpuScores(self._parts, queries, self.precision)
 
 
 def _device(name: str) -> torch.device:
     """The device of this name, with its number. Raises ConfigError where it is not there."""
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:  # no name of any device
+        device = torch.device("meta")
     if device.type == "cpu" and triton.knobs.runtime.interpret:
         return device
     if device.type != "cuda" or (device.index or 0) >= torch.cuda.device_count():

@@ -19,7 +19,7 @@ NARROWEST = 16
 """Columns of the narrowest tile that the matrix units take."""
 BLOCK = 256
 """Narrations of a block."""
-# Narrations widened to float64 at a time, a multiple of a block.
+# Narrations whose sums are widened to float64 at a time: a multiple of a block.
 _CHUNK = 1 << 18
 # Blocks that are read at a time.
 _PAIRS = 1 << 14
@@ -31,12 +31,12 @@ HOPPER = 227 << 10
 """Bytes of shared memory that a program may have on an H100 or H200."""
 # Bytes of it through which threads exchange what is not multiplied, besides the heads' maxima.
 _EXCHANGED = 8 << 10
-# Of the product of two codes.
+# The largest product of two codes.
 _LARGEST = 127 * 127
 
 
 class BlockShape(NamedTuple):
-    """Of a block: levels and width of its heads and of its tails, all powers of two; no heads where `heads` is 0."""
+    """The shape of a block: levels and widths of its heads and its tails, powers of two; `heads` is 0 without heads."""
 
     head_levels: int
     heads: int
@@ -70,7 +70,7 @@ class ScanPlan(NamedTuple):
         return len(self.tails) * self.shape.columns
 
 
-class SortedQueries(NamedTuple):
+class _SortedQueries(NamedTuple):
     """The unique queries in the order of their steps, so that those that begin alike are neighbours."""
 
     steps: NDArray[np.int32]
@@ -130,7 +130,7 @@ def plan(steps: NDArray[np.int32], widest: int) -> ScanPlan:
     equal = np.logical_and.accumulate(unique[1:] == unique[:-1], axis=1).sum(axis=1)
     shared = np.minimum(np.maximum(np.r_[0, equal], np.r_[equal, 0]), lengths)
     cuts = [np.zeros_like(lengths), shared, np.minimum(lengths, power)]
-    ordered = SortedQueries(unique, lengths, firsts, firsts[copies.ravel()])
+    ordered = _SortedQueries(unique, lengths, firsts, firsts[copies.ravel()])
     return min((ordered.blocks(cut, widest) for cut in cuts), key=lambda candidate: candidate.columns)
 
 
@@ -139,51 +139,47 @@ def _power(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
-class NarrationBounds(NamedTuple):
-    """What bounds the error of a narration's vectors: float64 [N, 1] each, on their device.
+class ErrorBounds(NamedTuple):
+    """What bounds the error of narrations' vectors, float64 [N, 1] each, or of queries' steps, [1, Q], on their device.
 
-    With x a vector and c its copy on the device: ||x - scale c|| <= residual, ||scale c|| <= norm.
+    With x a vector of a narration and c its copy on the device: ||x - scale c|| <= residual, ||scale c|| <= norm. Of a
+    query these are means over its steps, and `scale` also makes A_mono of the sum over M steps.
     """
 
     scale: torch.Tensor
     residual: torch.Tensor
     norm: torch.Tensor
 
-
-class QueryBounds(NamedTuple):
-    """The same of each query, float64 [1, Q], means over its steps; weight, too, makes A_mono of a narration's sum."""
-
-    weight: torch.Tensor
-    residual: torch.Tensor
-    norm: torch.Tensor
+    def errors(self, other: "ErrorBounds") -> torch.Tensor:
+        """How far A_mono of these and those can be off at most; by Cauchy and Schwarz, as in `integer_scores`."""
+        return self.residual * other.norm + self.norm * other.residual
 
 
 class Estimates(NamedTuple):
     """A_mono of Q queries with N narrations as the scan has it, and what bounds its error.
 
-    An estimate is off by at most norm(q) residual(x) + residual(q) norm(x), means over the query's steps.
+    An estimate is off by at most norm(q) residual(x) + residual(q) norm(x) (`ErrorBounds.errors`).
     """
 
     sums: torch.Tensor
     """[N, Q], of a scan."""
     maxima: torch.Tensor
     """float64 [blocks, Q]: the highest estimate of each block of narrations."""
-    known: NarrationBounds
-    queries: QueryBounds
+    known: ErrorBounds
+    queries: ErrorBounds
 
     @classmethod
-    def of(cls, sums: torch.Tensor, known: NarrationBounds, queries: QueryBounds) -> "Estimates":
+    def of(cls, sums: torch.Tensor, known: ErrorBounds, queries: ErrorBounds) -> "Estimates":
         """The sums [N, Q] of a scan with their bounds, read once for the highest estimate of each block."""
         maxima = []
         for start in range(0, len(sums), _CHUNK):
             rows = slice(start, start + _CHUNK)
-            maxima.append(_blockwise(sums[rows] * (known.scale[rows] * queries.weight)))
+            maxima.append(_blockwise(sums[rows] * (known.scale[rows] * queries.scale)))
         return cls(sums, torch.cat(maxima), known, queries)
 
     def largest_errors(self) -> torch.Tensor:
         """[Q]: no narration's estimate is off by more."""
-        known, asked = self.known, self.queries
-        return (known.residual.max() * asked.norm + known.norm.max() * asked.residual)[0]
+        return ErrorBounds(*(values.max() for values in self.known)).errors(self.queries)[0]
 
     def best(self, k: int) -> tuple[torch.Tensor, torch.Tensor]:
         """The k highest estimates of each query and whose they are, best first, [k, Q] each; all where there are fewer.
@@ -200,8 +196,7 @@ class Estimates(NamedTuple):
 
     def reaching(self, thresholds: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Narrations and queries, int64 [P] each, of the pairs whose A_mono may reach the query's threshold [Q]."""
-        upper = self.maxima + _blockwise(self.known.residual) * self.queries.norm
-        upper += _blockwise(self.known.norm) * self.queries.residual
+        upper = self.maxima + ErrorBounds(*map(_blockwise, self.known)).errors(self.queries)
         blocks, queries = (upper >= thresholds).nonzero(as_tuple=True)
         narrations, owners = [blocks[:0]], [queries[:0]]
         for part, of in zip(blocks.split(_PAIRS), queries.split(_PAIRS), strict=True):
@@ -218,11 +213,11 @@ class Estimates(NamedTuple):
         rows = blocks[..., None] * BLOCK + torch.arange(BLOCK, device=blocks.device)
         there = rows < len(self.sums)
         rows = rows.clamp_max(len(self.sums) - 1)
-        of = QueryBounds(*(values[0, queries][..., None] for values in self.queries))
-        known = NarrationBounds(*(values[rows, 0] for values in self.known))
-        values = self.sums[rows, queries[..., None]] * (known.scale * of.weight)
+        of = ErrorBounds(*(values[0, queries][..., None] for values in self.queries))
+        known = ErrorBounds(*(values[rows, 0] for values in self.known))
+        values = self.sums[rows, queries[..., None]] * (known.scale * of.scale)
         if bounds:
-            values += known.residual * of.norm + known.norm * of.residual
+            values += known.errors(of)
         return values.where(there, -torch.inf), rows
 
 
@@ -255,6 +250,16 @@ class Launch(NamedTuple):
     paired: int = 128
     """Columns up to which the registers hold two segments' sums."""
 
+    def takes_pairs(self, shape: BlockShape) -> bool:
+        """Whether a block's steps are multiplied with two segments at a time: with few columns memory sets the pace."""
+        return self.narrow < shape.columns <= self.paired
+
+    def options(self, shape: BlockShape, memory: int) -> dict[str, Any]:
+        """How the kernel is compiled for blocks of this shape, with so many bytes of shared memory a program."""
+        stage = (self.rows * (2 if self.takes_pairs(shape) else 1) + shape.columns) * self.depth
+        stages = max(1, min(self.stages, (memory - _EXCHANGED - 4 * self.rows * shape.heads) // stage))
+        return {"num_warps": 4 if shape.columns <= self.narrow else 8, "num_stages": stages, "enable_fp_fusion": False}
+
 
 class Segments(NamedTuple):
     """The vectors of N narrations on one device, with what the kernel needs to know of them."""
@@ -269,7 +274,7 @@ class Segments(NamedTuple):
 
     @property
     def narrations(self) -> int:
-        """N."""
+        """N, the number of narrations."""
         return len(self.offsets) - 1
 
 
@@ -322,8 +327,8 @@ def scan(narrations: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) 
         coverage[(len(narrations.members) * len(tails),)](
             vectors, narrations.offsets, narrations.members, steps, heads, tails, parents, columns, sums,
             len(tails), total, D,
-            launch.rows, depth, *blocks.shape, paired(blocks.shape, launch),
-            **options(blocks.shape, launch, _memory(vectors.device)),
+            launch.rows, depth, *blocks.shape, launch.takes_pairs(blocks.shape),
+            **launch.options(blocks.shape, _memory(vectors.device)),
         )
         # fmt: on
     return sums if (blocks.copies == np.arange(total)).all() else sums[:, copies]
@@ -332,18 +337,6 @@ def scan(narrations: Segments, steps: torch.Tensor, queries: NDArray[np.int32]) 
 def fits(steps: int, D: int, kind: torch.dtype) -> bool:
     """Whether queries of so many steps can be scanned: sums of integers must not pass 32 bits."""
     return steps <= MOST_STEPS and (kind != torch.int8 or steps * D * _LARGEST < 2**31)
-
-
-def paired(shape: BlockShape, launch: Launch) -> bool:
-    """Whether a block's steps are multiplied with two segments at a time: where few columns wait for memory anyway."""
-    return launch.narrow < shape.columns <= launch.paired
-
-
-def options(shape: BlockShape, launch: Launch, memory: int) -> dict[str, Any]:
-    """How the kernel is compiled for blocks of this shape, with so many bytes of shared memory a program."""
-    stage = (launch.rows * (2 if paired(shape, launch) else 1) + shape.columns) * launch.depth
-    stages = max(1, min(launch.stages, (memory - _EXCHANGED - 4 * launch.rows * shape.heads) // stage))
-    return {"num_warps": 4 if shape.columns <= launch.narrow else 8, "num_stages": stages, "enable_fp_fusion": False}
 
 
 def _memory(device: torch.device) -> int:

@@ -44,7 +44,7 @@ _BYTES = ir.VectorType(_I8, 4 * LANES)
 
 
 class _Flavour(NamedTuple):
-    """Components taken at once, rows at once, the type of the sums, and the multiplication."""
+    """How an instruction set multiplies: components and rows taken at once, the type of the sums, and the product."""
 
     width: int
     rows: int
@@ -69,15 +69,15 @@ def _sum_products(builder: Any, total: Any, unsigned: Any, signed: Any) -> Any:
 
 
 def _vpdpbusd(builder: Any, total: Any, x: Any, step: Any) -> Any:
-    """Of unsigned codes with signed steps: flipping the sign bit of a code adds 128."""
+    """The same from signed codes, which the instruction takes as unsigned: flipping the sign bit adds 128."""
     unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
     return _sum_products(builder, total, unsigned, step)
 
 
 def _pmaddubsw(builder: Any, total: Any, x: Any, step: Any) -> Any:
-    """Four products in each lane, of codes as of `_vpdpbusd`.
+    """Four products of bytes in each lane, added to `total`, by AVX2; the codes as in `_vpdpbusd`.
 
-    Two of them are first added in 16 bits: `quantise_queries` sees to it that the sum fits.
+    Two of them are first added in 16 bits: `Queries.quantised` chooses codes of steps for which the sum fits.
     """
     unsigned = builder.xor(x, ir.Constant(x.type, [-128] * x.type.count))
     words = ir.VectorType(_I16, x.type.count // 2)

@@ -144,31 +144,31 @@ class Queries(NamedTuple):
     residuals: NDArray[np.float64]
     """[Q]: mean over a query's steps of ||R q - scale * code||."""
 
-
-def quantise_queries(queries: Sequence[NDArray[np.float32]], isa: str) -> Queries:
-    """Queries [M_i, d] with equal steps merged, and the codes of the unique ones, for this instruction set."""
-    lengths = np.array([len(query) for query in queries])
-    stacked = np.ascontiguousarray(np.concatenate(list(queries)), dtype=np.float32)
-    # Completions of one prompt share the steps of h: 64 sequences of 6 + 2 steps are 134 columns and not 512.
-    rows: dict[bytes, int] = {}
-    index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
-    vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
-    # Rotated in float64: the error of the rotation itself is far below what `_UP` leaves for it.
-    rotated = rotate(vectors)
-    largest = np.abs(rotated).max()
-    if isa == "avx2":
-        # The products of two neighbours are added in 16 bits. Codes of segments count as up to 255 there, so that two
-        # codes of a step may sum to 128 at most. Rounding adds up to 1 to a sum of 127.
-        largest = max(largest, np.abs(rotated[:, ::2] + rotated[:, 1::2]).max())
-    scale = float(largest) / LARGEST or 1.0
-    codes = np.rint(rotated / scale)
-    steps = np.full((len(queries), lengths.max()), -1, np.int32)
-    steps[np.arange(steps.shape[1]) < lengths[:, None]] = index
-    lost = np.linalg.norm(rotated - scale * codes, axis=1)
-    norm = np.linalg.norm(vectors.astype(np.float64), axis=1)
-    present = steps >= 0
-    norms, residuals = (np.where(present, values[steps], 0).sum(axis=1) / lengths for values in (norm, lost))
-    return Queries(isa, vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
+    @classmethod
+    def quantised(cls, queries: Sequence[NDArray[np.float32]], isa: str) -> "Queries":
+        """Queries [M_i, d] with equal steps merged, and the codes of the unique ones, for this instruction set."""
+        lengths = np.array([len(query) for query in queries])
+        stacked = np.ascontiguousarray(np.concatenate(list(queries)), dtype=np.float32)
+        # Completions of one prompt share the steps of h: 64 sequences of 6 + 2 steps are 134 columns and not 512.
+        rows: dict[bytes, int] = {}
+        index = [rows.setdefault(step.tobytes(), len(rows)) for step in stacked]
+        vectors = np.frombuffer(b"".join(rows), np.float32).reshape(len(rows), -1)
+        # Rotated in float64: the error of the rotation itself is far below what `_UP` leaves for it.
+        rotated = rotate(vectors)
+        largest = np.abs(rotated).max()
+        if isa == "avx2":
+            # The products of two neighbours are added in 16 bits. Codes of segments count as up to 255 there, so that
+            # two codes of a step may sum to 128 at most. Rounding adds up to 1 to a sum of 127.
+            largest = max(largest, np.abs(rotated[:, ::2] + rotated[:, 1::2]).max())
+        scale = float(largest) / LARGEST or 1.0
+        codes = np.rint(rotated / scale)
+        steps = np.full((len(queries), lengths.max()), -1, np.int32)
+        steps[np.arange(steps.shape[1]) < lengths[:, None]] = index
+        lost = np.linalg.norm(rotated - scale * codes, axis=1)
+        norm = np.linalg.norm(vectors.astype(np.float64), axis=1)
+        present = steps >= 0
+        norms, residuals = (np.where(present, values[steps], 0).sum(axis=1) / lengths for values in (norm, lost))
+        return cls(isa, vectors, codes.astype(np.int8), scale, steps, lengths, norms, residuals)
 
 
 def lay_out(queries: Queries) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32], int]:

@@ -17,7 +17,7 @@ from recipe.corpus.scan import floats, integers
 from recipe.corpus.scan.certificate import Exact
 from recipe.corpus.scan.integers import LANES, STEPS
 from recipe.corpus.scan.quantise import Queries, cache_lines, lay_out, scratch
-from recipe.corpus.scan.shards import Bounds, Shard
+from recipe.corpus.scan.shards import Shard
 from recipe.errors import ConfigError
 
 # What each instruction set of the integer scan needs, best first; every processor has the last.
@@ -35,6 +35,7 @@ CHUNK_BYTES = 16 << 20
 _CHUNKS = 4
 PAIRS_AT_ONCE = 128
 """Pairs handed to a thread at a time in exact scoring."""
+# The unit roundoff u of float32.
 _EPSILON = 2.0**-24
 
 
@@ -43,7 +44,7 @@ class PackedQueries(NamedTuple):
 
     packed: NDArray[Any]
     starts: NDArray[np.int32]
-    """What the sums begin at: less 128 times a step's codes, where the codes of segments count as that much more."""
+    """What the sums start from: -128 times the sum of a step's codes where 128 is added to the codes of segments."""
     columns: NDArray[np.int32]
     kinds: NDArray[np.int32] | None
     """How the columns lie; None where queries are taken one by one."""
@@ -146,6 +147,25 @@ class ApproximateScores(NamedTuple):
             room = count
 
 
+class Bounds(NamedTuple):
+    """Bounds on what the codes of N narrations lose, in float64."""
+
+    scales: NDArray[np.float64]
+    """[N]: scale of a narration's codes."""
+    errors: NDArray[np.float64]
+    """[N, 2]: largest residual and largest norm."""
+    largest: NDArray[np.float64]
+    """[2]: the same over all narrations."""
+
+    @classmethod
+    def of(cls, shards: Sequence[Shard]) -> "Bounds":
+        """The bounds of the shards' narrations in turn."""
+        bounds = np.concatenate([shard.bounds for shard in shards]).astype(np.float64)
+        # Columns of their own: the kernels read each narration's numbers as neighbours.
+        scales, errors = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1:])
+        return cls(scales, errors, errors.max(axis=0))
+
+
 def integer_scores(
     shards: Sequence[Shard], bounds: Bounds, queries: Queries, threads: int | None = None
 ) -> ApproximateScores:
@@ -158,7 +178,7 @@ def integer_scores(
         codes = shard.codes.rows(shard.offsets[first], shard.offsets[last])
         prepared.scan(codes, shard.offsets, first, last, sums[start : start + len(shard)])
 
-    in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
+    _in_parallel(work, _chunks(shards, shards[0].codes.shape[1], threads), threads)
     # A_mono divides by M; the sums are of all M steps.
     factors = queries.scale / queries.lengths
     # With q' and x' the decoded step and segment, <q, x> - <q', x'> = <q, x - x'> + <q - q', x'>, of which the size is
@@ -184,7 +204,7 @@ def float_scores(shards: Sequence[Shard], query: NDArray[np.float32], threads: i
         floats.coverage(vectors.view(np.uint16), shard.offsets, padded, steps, first, last, part)
         _require_finite(shard, part[first:last])
 
-    in_parallel(work, _chunks(shards, 2 * d, threads), threads)
+    _in_parallel(work, _chunks(shards, 2 * d, threads), threads)
     # Each dot product is d / 8 fused operations a lane and a few that join lanes and add the rest; then M sums.
     operations = d / floats.LANES + 2 * floats.LANES + 2 * (d % floats.LANES) + steps
     longest = max(float((shard.bounds[:, 1] + shard.bounds[:, 2]).max()) for shard in shards)
@@ -222,7 +242,7 @@ def exact_scorer(shards: Sequence[Shard], queries: Queries, threads: int | None 
             for n, (first, last) in enumerate(pairwise(bounds))
             for at in range(first, last, PAIRS_AT_ONCE)
         )
-        in_parallel(work, pieces, threads if len(order) > PAIRS_AT_ONCE else 1)
+        _in_parallel(work, pieces, threads if len(order) > PAIRS_AT_ONCE else 1)
         return scores
 
     return exact
@@ -234,7 +254,7 @@ def _require_finite(shard: Shard, scores: NDArray[np.floating]) -> None:
         raise damaged(shard.folder, f"{EMBEDDINGS} holds a number that is not finite")
 
 
-def in_parallel(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int | None = None) -> None:
+def _in_parallel(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], threads: int | None = None) -> None:
     """Call `work` with each of the tasks, on this thread and as many more as make a thread a core."""
     remaining, lock = iter(tasks), Lock()
 

@@ -42,6 +42,7 @@ class MappedArray:
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any], start: int) -> None:
         """The numbers begin `start` bytes into the file. Raises OSError, ValueError."""
         self.shape, self.dtype = shape, dtype
+        # A plain array, because every slice of a memmap makes an object of its class.
         self._array = np.asarray(np.memmap(path, dtype, "r", start, shape))
 
     def part(self, first: int, last: int) -> "MappedArray":
@@ -117,24 +118,6 @@ class Shard(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-
-class Bounds(NamedTuple):
-    """Bounds on what the codes of N narrations lose, in float64."""
-
-    scales: NDArray[np.float64]
-    """[N]: scale of a narration's codes."""
-    errors: NDArray[np.float64]
-    """[N, 2]: largest residual and largest norm."""
-    largest: NDArray[np.float64]
-    """[2]: the same over all narrations."""
-
-
-def joined_bounds(shards: Sequence[Shard]) -> Bounds:
-    """The bounds of the shards' narrations in turn."""
-    bounds = np.concatenate([shard.bounds for shard in shards]).astype(np.float64)
-    scales, errors = np.ascontiguousarray(bounds[:, 0]), np.ascontiguousarray(bounds[:, 1:])
-    return Bounds(scales, errors, errors.max(axis=0))
 
 
 def open_shards(
