@@ -8,8 +8,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -152,17 +152,19 @@ class BoardService:
                     self._made[key] = kept
         return Response(kept[1], media_type=_HTML)
 
+    def remake_standings(self) -> None:
+        """Make standings again whose scores have changed; what is wrong with one of them is logged."""
+        with _logged("standings were not looked at"):
+            for board in stale_boards(self.board):
+                # Each by itself: one whose measure is not installed here comes again at each look.
+                with _logged(f"standings of board {board} could not be made"):
+                    refresh(self.board, board)
+
     async def keep_standings(self) -> None:
-        """Make standings again whose scores have changed."""
+        """Make standings again at intervals, for ever."""
         while True:
             await asyncio.sleep(_LOOK)
-            try:
-                for board in await run_in_threadpool(stale_boards, self.board):
-                    await run_in_threadpool(refresh, self.board, board)
-            except RecipeError as error:
-                _LOG.warning("standings could not be made: %s", error)
-            except Exception:  # noqa: BLE001 - logged with its traceback
-                _LOG.exception("standings could not be made")
+            await run_in_threadpool(self.remake_standings)
 
     def refused(self, request: Request, error: Exception) -> Response:
         """The answer to a request that the program refuses: an envelope of the API, or a page."""
@@ -178,6 +180,17 @@ class BoardService:
             return json_response(refusal.envelope, refusal.status, refusal.headers)
         page = self.pages.render("missing", message=refusal.message)
         return Response(page, refusal.status, refusal.headers, media_type=_HTML)
+
+
+@contextmanager
+def _logged(problem: str) -> Iterator[None]:
+    """Log what goes wrong in the block; a fault of the program with its traceback."""
+    try:
+        yield
+    except RecipeError as error:
+        _LOG.warning("%s: %s", problem, error)
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        _LOG.exception("%s", problem)
 
 
 router = APIRouter()

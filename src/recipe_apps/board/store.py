@@ -51,6 +51,8 @@ _ID_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 _AT_ONCE = 200
 # Submissions of which it is remembered what they answer.
 _REMEMBERED = 50_000
+# Why a job was cancelled that runs once its scorer is used again.
+_RETIRED = "the scorer was retired"
 # Sets of references that are kept in memory.
 _REFERENCE_SETS = 16
 
@@ -315,13 +317,26 @@ class Board:
     ) -> tuple[str, int]:  # fmt: skip
         """A scorer of a track, and a job for each of its submissions; returns its board's id and the number of jobs.
 
-        A scorer that is there already is taken up again, and gets the jobs that it lacks. `replaced` is retired.
+        A scorer that was retired is taken up again: it gets the jobs that it lacks, and those that its retirement
+        cancelled. `replaced` is retired.
         """
         board = fingerprint(identity)[:16]
         now = self.database.now(session)
         # What is sent or withdrawn meanwhile waits: it would get no job here, or one that nobody cancels.
         session.execute(select(Track.name).where(Track.name == track).with_for_update())
-        if session.get(Scorer, board) is not None:
+        cancelled = (
+            select(Job)
+            .join(Submission, Submission.id == Job.submission)
+            .where(
+                Job.scorer == board, Job.state == "cancelled", Job.reason == _RETIRED, Submission.withdrawn.is_(None)
+            )
+        )
+        again = session.scalars(cancelled.order_by(Job.id).with_for_update(of=Job)).all()
+        for job in again:
+            self._requeue(session, now, actor, job, "the scorer was taken up again")
+        if (known := session.get(Scorer, board)) is not None:
+            if known.retired is not None:
+                note(session, now, actor, "scorer taken up again", track, board, reason=label)
             session.execute(update(Scorer).where(Scorer.id == board).values(retired=None))
         else:
             session.add(
@@ -342,7 +357,7 @@ class Board:
         touch(session, [board])
         if replaced:
             self.retire(replaced, actor)
-        return board, len(identities)
+        return board, len(identities) + len(again)
 
     @transaction
     def retire(self, session: Session, board: str, actor: str = BOARD) -> None:
@@ -352,7 +367,7 @@ class Board:
         if session.scalars(select(Track.name).where(Track.name == track).with_for_update()).first() is None:
             raise Unknown(f"there is no board {board[:40]!r}.")
         note(session, now, actor, "scorer retired", "", board)
-        self._cancel(session, now, actor, Job.scorer == board, "the scorer was retired")
+        self._cancel(session, now, actor, Job.scorer == board, _RETIRED)
         session.execute(update(Scorer).where(Scorer.id == board).values(retired=now))
 
     # Submissions
@@ -414,7 +429,9 @@ class Board:
         if not values:
             return
         now = self.database.now(session)
-        session.execute(update(Submission).where(Submission.id == identity).values(**values))
+        changed = session.execute(update(Submission).where(Submission.id == identity).values(**values))
+        if not changed.rowcount:  # type: ignore[attr-defined]
+            raise Unknown(f"there is no submission {identity[:40]!r}.")
         note(session, now, account, "submission changed", identity, reason=", ".join(values))
         touch(session, session.scalars(select(Job.scorer).where(Job.submission == identity)).all())
 
@@ -442,6 +459,11 @@ class Board:
     def _queue(self, session: Session, now: float, actor: str, submission: str, board: str) -> None:
         session.add(Job(submission=submission, scorer=board, not_before=now, queued=now))
         note(session, now, actor, "job", submission, board, after="queued")
+
+    def _requeue(self, session: Session, now: float, actor: str, job: Job, reason: str) -> None:
+        before = job.state
+        job.state, job.attempts, job.not_before, job.queued, job.ended, job.reason = "queued", 0, now, now, None, ""
+        note(session, now, actor, "job", job.submission, job.scorer, before, "queued", reason)
 
     def _cancel(self, session: Session, now: float, actor: str, which: ColumnElement[bool], reason: str) -> None:
         """Cancel what is queued or running; a worker at it notices when it is done."""
@@ -475,9 +497,7 @@ class Board:
         retired = session.scalar(select(Scorer.retired).where(Scorer.id == job.scorer))
         if withdrawn is not None or retired is not None:
             raise InputError(f"job {number} is of a withdrawn submission or a retired scorer; it stays as it is.")
-        before = job.state
-        job.state, job.attempts, job.not_before, job.queued, job.ended, job.reason = "queued", 0, now, now, None, ""
-        note(session, now, actor, "job", job.submission, job.scorer, before, "queued", "the owner asked")
+        self._requeue(session, now, actor, job, "the owner asked")
 
 
 def note(

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ValidationError, ValidationInfo
 
 from recipe.artifacts import JsonObject, half_character, json_line
+from recipe.errors import listed
 from recipe.planning.predictions import Prediction
 from recipe.rows import Count, faults_of, quoted_value, validated
 from recipe.types import Example
@@ -108,9 +109,10 @@ def check_submission(
                 continue
             example, sample, steps = row
             if isinstance(example, str) and example not in questions:
-                where, remedy = ("a question of another track", "choose the right track")
+                where, remedy = "a question of another track", "choose the right track"
                 if example not in other_ids:
-                    where, remedy = ("no question of this track", "give ids of the questions only")
+                    ids = listed([quoted_value(name) for name in islice(questions, 3)])
+                    where, remedy = "no question of this track", f"give ids of its questions, such as {ids}"
                 checked.add(number, "example_id", f"{quoted_value(example)} is {where}", remedy)
             if type(sample) is int and sample >= plans:
                 several = f"number the plans of a question 0 to {plans - 1}"

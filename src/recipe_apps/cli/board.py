@@ -419,11 +419,9 @@ def export(
         from recipe_apps.board.standings import as_csv, refresh
         from recipe_apps.board.views import Views
 
-        views = Views(opened)
-        owner = Account(name="owner", display="", role="owner")
-        summary = views.table(board, {}, owner)["board"]
         refresh(opened, board)
-        rows, datasets = Views(opened).rows(board, owner)
+        views, owner = Views(opened), Account(name="owner", display="", role="owner")
+        summary, (rows, datasets) = views.table(board, {}, owner)["board"], views.rows(board, owner)
     if output.suffix == ".json":
         write_json(output, {"board": summary, "rows": rows})
     else:
