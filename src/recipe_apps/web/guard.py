@@ -203,8 +203,6 @@ class Intake:
                     yield bytes(body)
                     return
             raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
-        except ClientDisconnect:
-            raise Refusal("hung_up", "The client went before its request had arrived.") from None
         finally:
             self._room += held
 
@@ -224,13 +222,15 @@ class Intake:
 
 @asynccontextmanager
 async def arriving(most: int, seconds: float = BODY_SECONDS) -> AsyncIterator[None]:
-    """Within it, a body of `most` bytes arrives. Raises Refusal where it takes too long."""
+    """Within it, a body of `most` bytes arrives. Raises Refusal where it takes too long or breaks off."""
     longest = seconds + most / BODY_RATE
     try:
         async with asyncio.timeout(longest):
             yield
     except TimeoutError:
         raise Refusal("too_slow", f"The body did not arrive in {longest:.0f} seconds.") from None
+    except ClientDisconnect:
+        raise Refusal("hung_up", "The client went before its request had arrived.") from None
 
 
 def client_of(peer: Sequence[Any] | None) -> str:
