@@ -118,7 +118,7 @@ class BoardService:
     def owner(self, request: Request) -> Account:
         """The owner who asks. Raises Refusal for everybody else."""
         account = self.submitter(request)
-        if not account.role == "owner":
+        if not account.is_owner:
             raise Refusal("forbidden", "Only an owner of the board may do that.")
         return account
 
@@ -126,7 +126,7 @@ class BoardService:
         """Who asks, if the submission is theirs. Raises Refusal."""
         account = self.submitter(request)
         own = select(Submission.id).where(Submission.id == identity, Submission.account == account.name)
-        if not (account.role == "owner" or self.board.database.scalars(own)):
+        if not (account.is_owner or self.board.database.scalars(own)):
             raise Refusal("not_found", f"There is no submission {identity[:40]!r} of this account.")
         return account
 

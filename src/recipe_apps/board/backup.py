@@ -24,7 +24,7 @@ from recipe.evaluation import board_measures
 from recipe_apps.board.database import Database
 from recipe_apps.board.models import Account, Base, Heartbeat, Job, Role, State
 from recipe_apps.board.scoring import Figures
-from recipe_apps.board.settings import stored_settings
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import BOARD, References, is_account, note, one_line, web_address
 from recipe_apps.board.validation import read_content
 
@@ -181,7 +181,7 @@ def _require_sound(known: dict[str, Any], table: Table, row: dict[str, Any]) -> 
         case "tracks":
             known[f"track {row['name']}"] = known[f"set {row['reference_set']}"], row["plans"]
         case "scorers":
-            measures = {row["measure"], stored_settings(row["settings"]).measure}
+            measures = {row["measure"], ScorerSettings.stored(row["settings"]).measure}
             if fingerprint(row["identity"])[:16] != row["id"] or not measures <= {*board_measures()}:
                 raise ValueError(f"the scorer {row['id']!r} is not what its name says")
             known[f"scorer {row['id']}"] = known[f"track {row['track']}"][0]

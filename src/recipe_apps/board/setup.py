@@ -22,8 +22,8 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board.database import transaction
 from recipe_apps.board.models import Submission, Track
-from recipe_apps.board.scoring import control_predictions, label_of, open_scorer
-from recipe_apps.board.settings import BoardSettings, ScorerSettings, stored_settings
+from recipe_apps.board.scoring import control_predictions, open_scorer
+from recipe_apps.board.settings import BoardSettings, ScorerSettings
 from recipe_apps.board.store import BOARD, Board, References
 from recipe_apps.board.validation import check_submission
 
@@ -100,7 +100,7 @@ def add_track(
     board.add_track(track, references)
     for settings, identity in zip(scorers, identities, strict=True):
         stored = settings.model_dump(mode="json")
-        board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, BOARD)
+        board.add_scorer(track.name, settings.measure, settings.shown, stored, identity, BOARD)
     added = board.track(track.name)
     for control, plans in control_predictions(references, added.plans).items():
         send(board, BOARD, added, plans, control, remark="A control row.", control=control)
@@ -127,7 +127,7 @@ def rescore(
     not those of this program.
     """
     row = board.scorer(scorer)
-    stored = stored_settings(row.settings).model_dump(mode="json")
+    stored = ScorerSettings.stored(row.settings).model_dump(mode="json")
     settings = parse_config(changed_values(stored, changes), ScorerSettings, "the scorer", changes)
     track = board.track(row.track)
     references = board.references(track.reference_set)
@@ -140,7 +140,7 @@ def rescore(
         raise InputError(f"{problem}; make a new board with `recipe board init`.")
 
     values, replaced = settings.model_dump(mode="json"), "" if keep else scorer
-    return board.add_scorer(row.track, settings.measure, label_of(settings), values, identity, actor, replaced)
+    return board.add_scorer(row.track, settings.measure, settings.shown, values, identity, actor, replaced)
 
 
 def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Board, dict[str, str]]:

@@ -30,7 +30,7 @@ from recipe.planning.predictions import Prediction
 from recipe_apps.board.database import transaction
 from recipe_apps.board.models import Heartbeat, Job, Score, Scorer, State, Submission
 from recipe_apps.board.scoring import Figures, OpenScorer, open_scorer
-from recipe_apps.board.settings import stored_settings
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import BOARD, Board, note, random_id, touch
 from recipe_apps.board.validation import read_content
 
@@ -235,7 +235,7 @@ class Worker:
         # Not for good: a database comes back, and what is missing on this machine may be put there.
         self._retried[row.id] = now + LONGEST_WAIT
         try:
-            settings, model = stored_settings(row.settings), None
+            settings, model = ScorerSettings.stored(row.settings), None
             if settings.measure == "judge":
                 if self._judge is None:
                     raise InputError("--endpoint is missing: the address of the judge.")

@@ -67,21 +67,21 @@ class Writer(threading.Thread):
             for run in runs:
                 if not run.publish("started", {"plans": len(run.plans)}, "running"):
                     continue
-                with ending_on_failure([run]):
+                with _ending_on_failure([run]):
                     run.request = Request(run.goal, run.history)
                     if run.clip is not None and run.until is not None:
                         run.request = Request(run.goal, video=self._clips.frames(run.clip, run.until, self._frames))
                     if run.kind == "plan":
                         self._evidence.notify(run)
             if plans := [run for run in runs if run.kind == "plan" and not run.over]:
-                with ending_on_failure(plans):
+                with _ending_on_failure(plans):
                     if self._search is None:
                         self._write(plans)
                     else:
                         self._compose(plans, self._search)
             for run in runs:
                 if run.kind == "reading" and not run.over:
-                    with ending_on_failure([run]):
+                    with _ending_on_failure([run]):
                         self._read(run)
 
     def _write(self, runs: Sequence[Run]) -> None:
@@ -205,7 +205,7 @@ class EvidenceWorker(threading.Thread):
             self.known |= {run: (self.corpus, {}) for run in begun}
             for corpus in dict.fromkeys(self.known[run][0] for run in runs):
                 own = [run for run in runs if self.known[run][0] is corpus]
-                with ending_on_failure(own):
+                with _ending_on_failure(own):
                     self._examine(corpus, own, [run for run in own if run in begun])
             # Of all that are known: one that was cancelled brings no news, and a replaced corpus would stay for it.
             for run in [run for run in self.known if run.over]:
@@ -287,7 +287,7 @@ def finish(run: Run) -> None:
 
 
 @contextmanager
-def ending_on_failure(runs: Sequence[Run]) -> Iterator[None]:
+def _ending_on_failure(runs: Sequence[Run]) -> Iterator[None]:
     """End these runs with the reason where the work on them fails; a fault of the program is logged."""
     try:
         yield

@@ -65,7 +65,7 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
     """Narrations, training and test examples, and noisy pre-training text for the base model."""
     world, source, seed = load_world(), settings.source, settings.seed
     assert isinstance(source, WorldSource)
-    goals = used_goals(world, source)
+    goals = _used_goals(world, source)
     with progress.task("drawing the world", 4) as advance:
         style = NarratorStyle().cleaner(source.clean)
         write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed, style, goals)))
@@ -84,7 +84,7 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
         advance(1)
 
 
-def used_goals(world: World, source: WorldSource) -> list[str]:
+def _used_goals(world: World, source: WorldSource) -> list[str]:
     """The goals of the source's domains. Raises InputError for a domain that the world does not have."""
     known = list(dict.fromkeys(graph.domain for graph in world.goals.values()))
     if unknown := [name for name in source.domains if name not in known]:
@@ -104,7 +104,7 @@ def draw_validation(folder: Path, settings: DataSettings, progress: Progress) ->
         assert isinstance(settings.source, WorldSource)
         # The first examples of a seed are the training examples, so that these are of other videos, too.
         drawn_in_all = drawn + VALIDATION_DRAWS * count
-        draws = draw_examples(world, "train", drawn_in_all, settings.seed, used_goals(world, settings.source))
+        draws = draw_examples(world, "train", drawn_in_all, settings.seed, _used_goals(world, settings.source))
         chosen: list[Example] = []
         for example in draws[drawn:]:
             if len(chosen) == count:

@@ -158,8 +158,8 @@ def run_stages(
             stack.callback(os.environ.pop, name, None)
         stack.enter_context(safe_path())
         events: Queue[Event] = context.Queue()
-        relay = stack.enter_context(ProgressRelay(progress, events))
-        pool = WorkerPool(context, events, workers, devices)
+        relay = stack.enter_context(_ProgressRelay(progress, events))
+        pool = _WorkerPool(context, events, workers, devices)
         try:
             failed = _drive(run_dir, pool, pending, finished, relay, advance, keep_going)
         except BaseException as error:
@@ -186,7 +186,7 @@ def run_state(run_dir: Path) -> str:
     return "a new run"
 
 
-def record_file(run_dir: Path, name: str) -> Path:
+def _record_file(run_dir: Path, name: str) -> Path:
     """The record of a stage, in `stages/` of the run that its name begins with."""
     stage = PurePath(name)
     return run_dir / stage.parent / RECORDS / f"{stage.name}.json"
@@ -200,7 +200,7 @@ def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
     """
     finished = []
     for stage in stages:
-        record = record_file(run_dir, stage.name)
+        record = _record_file(run_dir, stage.name)
         if not record.exists():
             continue
         state = read_json(record)
@@ -224,8 +224,8 @@ Event = tuple[str, str | int | None, int | None]
 and its size where it begins and that is known."""
 
 
-class QueueProgress:
-    """The worker's side of a ProgressRelay."""
+class _QueueProgress:
+    """The worker's side of a _ProgressRelay."""
 
     def __init__(self, events: "Queue[Event]") -> None:
         self._events, self._count = events, 0
@@ -241,7 +241,7 @@ class QueueProgress:
             self._events.put((name, None, None))
 
 
-class ProgressRelay(ExitStack):
+class _ProgressRelay(ExitStack):
     """Shows the tasks of all workers on one display."""
 
     def __init__(self, progress: Progress, events: "Queue[Event]") -> None:
@@ -270,10 +270,10 @@ class ProgressRelay(ExitStack):
 
 def _drive(
     run_dir: Path,
-    pool: "WorkerPool",
+    pool: "_WorkerPool",
     pending: dict[str, Stage],
     done: set[str],
-    relay: ProgressRelay,
+    relay: _ProgressRelay,
     advance: Advance,
     keep_going: bool,
 ) -> dict[str, RecipeError]:
@@ -311,7 +311,7 @@ def _drive(
     return failed
 
 
-class WorkerPool:
+class _WorkerPool:
     """Runs each stage that uses a GPU in a process of its own, and the others in shared processes."""
 
     def __init__(
@@ -383,14 +383,14 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
 
 
 def _work(run_dir: Path, stage: Stage) -> None:
-    record = record_file(run_dir, stage.name)
+    record = _record_file(run_dir, stage.name)
     if not record.exists() or read_json(record)["identity"] != stage.identity:
         for output in stage.outputs:
             remove(run_dir / output)
     # Before the work: what a kill leaves behind is then known to be of this identity, and is continued.
     write_json(record, {"identity": stage.identity, "done": False})
     began, cpu_began = time.monotonic(), time.process_time()
-    progress = SILENT if _events is None else QueueProgress(_events)
+    progress = SILENT if _events is None else _QueueProgress(_events)
     with progress.task(stage.name):
         stage.work(run_dir / stage.folder, stage.settings, progress)
     times = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu_began}

@@ -158,7 +158,7 @@ class RemainingCost:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointCalls:
+class _EndpointCalls:
     """What a stage asks of a model behind an endpoint."""
 
     role: str
@@ -224,7 +224,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
             device = sum(seconds[name] for name in own_names if name not in waiting) / 3600
             endpoint = sum(asked[name].seconds for name in own_names if name in waiting) / 3600
             kinds.append(StageCost(kind, len(own_names), device, endpoint))
-    roles: dict[str, list[EndpointCalls]] = {}
+    roles: dict[str, list[_EndpointCalls]] = {}
     for call in asked.values():
         roles.setdefault(call.role, []).append(call)
     role_costs = []
@@ -292,14 +292,14 @@ def _counts(made: ScaleRuns, below: str, finished: Collection[str], folder: Path
 
 def _endpoint_calls(
     stage: Stage, finished: set[str], counts: Mapping[str, tuple[int, int, bool]], folder: Path | None
-) -> EndpointCalls | None:
+) -> _EndpointCalls | None:
     """The calls of a stage at most, exactly where its prompts and plans are there; None where it asks no endpoint."""
     own, below = stage.settings, stage.folder
     _, prompts, counted = counts[below]
     known = None if folder is None or not counted or not finished.issuperset(stage.needs) else folder / below
     if isinstance(own, NextActions) and isinstance(own.original, EndpointModel):
         calls = min(prompts, own.limit or prompts) * own.answers[1]
-        return EndpointCalls("assessor", own.original, calls, 0, ASSESSED)
+        return _EndpointCalls("assessor", own.original, calls, 0, ASSESSED)
     model = own if stage.work is score_controls else getattr(own, "judge", None)
     if isinstance(own, Sampling) and isinstance(own.model, EndpointModel):
         model, settings = own.model, own.sampling
@@ -331,7 +331,7 @@ def _endpoint_calls(
         reasks = calls * settings.reasks
     longest = int(settings.max_tokens)
     sizes = (sizes[0], longest // 4) if longest > THINKING else sizes
-    return EndpointCalls(role, model, calls, reasks, sizes)
+    return _EndpointCalls(role, model, calls, reasks, sizes)
 
 
 def _wall_seconds(

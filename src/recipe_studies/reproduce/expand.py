@@ -292,7 +292,7 @@ def _origin(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class _Configuration:
     """The text or the Video configuration: what its regimes start from and share."""
 
     scale: Scale
@@ -348,7 +348,7 @@ def _add_text(
     vpa = table("vpa")
     if {*names} & {*vpa.regimes} and not _reason_against(vpa, study, scale, name):
         _add_samples(stages, study, scale)
-    start = Configuration(scale, scale.model or f"{BASE}/model", bool(scale.model), corpus_path)
+    start = _Configuration(scale, scale.model or f"{BASE}/model", bool(scale.model), corpus_path)
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
@@ -445,7 +445,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     grpo = {key: value for key, value in config.grpo.items() if key != "reward"}
     sizes = {"sft": config.sft, "grpo": grpo, "sampling": config.sampling, "samples": config.samples}
     own = scale.model_copy(update=sizes)
-    start = Configuration(own, f"{ALIGNED}/model", False, CORPUS, VIDEO, {"input": "video"})
+    start = _Configuration(own, f"{ALIGNED}/model", False, CORPUS, VIDEO, {"input": "video"})
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
@@ -477,12 +477,12 @@ def _add_real_video(
     sft = merged_tables(scale.sft, scale.video_sft, frames)
     grpo = merged_tables(scale.grpo, scale.video_grpo, frames)
     on_video = scale.model_copy(update={"sft": sft, "grpo": grpo})
-    start = Configuration(on_video, scale.video_model, True, corpus, VIDEO, shared)
+    start = _Configuration(on_video, scale.video_model, True, corpus, VIDEO, shared)
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
 
-def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Configuration, name: str) -> None:
+def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: _Configuration, name: str) -> None:
     """A regime with every seed: its training, its plans, and what is measured of them."""
     chosen, scale, folder = regime(name), start.scale, start.folder
     weak_share = chosen.weak
@@ -523,7 +523,7 @@ def _add_scored_plans(
 
 
 def _add_measures(
-    stages: StageList, study: PaperStudy, start: Configuration, run: Run, model: str, is_external: bool
+    stages: StageList, study: PaperStudy, start: _Configuration, run: Run, model: str, is_external: bool
 ) -> None:
     """The plans of a run's model, their scores, and what single tables measure of them."""
     chosen, scale, on_world = regime(run.regime), start.scale, study.on_world

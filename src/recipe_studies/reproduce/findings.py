@@ -250,17 +250,17 @@ def _columns(folder: Path, paper: PaperTable, runs: Sequence[Run], trained: Sequ
         goals = (row for run in runs[:1] for _, row in read_jsonl(folder / run.file("vpa")))
         known = {row["example_id"]: ("", row["goal"]) for row in goals}
         keys = [column.key for column in published("vpa").columns]
-        return {key: 3 * (load_values(folder, runs, "vpa", key, known=known),) for key in keys}
+        return {key: 3 * (_load_values(folder, runs, "vpa", key, known=known),) for key in keys}
     if paper.name == "diversity":
         diverse, accurate = [], []
         for reading in ("", *BOUNDS):
-            read = load_values(folder, runs, "diversity", "diversity", reading)
+            read = _load_values(folder, runs, "diversity", "diversity", reading)
             diverse.append(replace(read, datasets=("",) * len(read.names)))
             known = {name: ("", cluster) for name, cluster in zip(read.names, read.clusters, strict=True)}
-            accurate.append(load_values(folder, runs, "scores", ACCURACY, reading, known))
+            accurate.append(_load_values(folder, runs, "scores", ACCURACY, reading, known))
         return {"diversity": tuple(diverse), ACCURACY: tuple(accurate)}
-    every = load_values(folder, [*runs, *trained], "scores", ACCURACY)
-    least, most = (load_values(folder, runs, "scores", ACCURACY, reading) for reading in BOUNDS)
+    every = _load_values(folder, [*runs, *trained], "scores", ACCURACY)
+    least, most = (_load_values(folder, runs, "scores", ACCURACY, reading) for reading in BOUNDS)
     return {
         column: (every.restricted(datasets), least.restricted(datasets), most.restricted(datasets))
         for column, datasets in columns_of(every.datasets, per_dataset=paper.per_dataset)
@@ -315,7 +315,7 @@ def _history_name(settings: Mapping[str, Any], history: str, stage: str = "promp
     return "Phi's" if getattr(settings.get(stage), "histories", None) else "Phi's, simulated"
 
 
-def load_values(
+def _load_values(
     folder: Path,
     runs: Sequence[Run],
     kind: str,
