@@ -147,6 +147,7 @@ class BoardService:
                 kept = self._made.get(key)
                 if kept is None or time.monotonic() >= kept[0]:
                     kept = (time.monotonic() + _FRESH, make())
+                    # Visitors choose what they search for: the pages of all searches would fill the memory.
                     if len(self._made) > 1_000:
                         self._made.clear()
                     self._made[key] = kept
@@ -196,6 +197,7 @@ def _logged(problem: str) -> Iterator[None]:
 router = APIRouter()
 
 
+# Async, because FastAPI would start a thread of its pool for each request otherwise.
 async def _service(request: Request) -> BoardService:
     service: BoardService = request.app.state.board
     return service
@@ -261,6 +263,7 @@ def system(service: Service, identity: str) -> Response:
     )  # fmt: skip
 
 
+# Their pages hold nothing that is not public: the script asks the API with the token that the browser keeps.
 @router.get("/submit", include_in_schema=False)
 @router.get("/mine", include_in_schema=False)
 @router.get("/owner", include_in_schema=False)
@@ -311,6 +314,7 @@ async def check(service: Service, request: Request, track: Annotated[str, Query(
     Without a token for smaller submissions only, and for few at once.
     """
     _require_plain(request)
+    # A database that is away lets a question wait for seconds, in which the event loop has to answer others.
     known = await run_in_threadpool(service.account, request) is not None
     intake = service.intake if known else service.anonymous
     async with intake.body(request) as data:

@@ -87,6 +87,7 @@ def fill_board(board: Board, session: Session, settings: BoardSettings, root: Pa
 
 def _drawn(examples: Sequence[Example], count: int) -> list[str]:
     """The ids of some examples, drawn by a hash."""
+    # By hash: nobody chose them, and a board that is made again shows the same ones.
     names = [example.example_id for example in examples]
     return sorted(names, key=lambda name: sha256(f"public {name}".encode()).hexdigest())[:count]
 
@@ -96,6 +97,7 @@ def add_track(
     board: Board, session: Session, track: Track, references: References, scorers: Sequence[ScorerSettings]
 ) -> None:
     """Add a track with its scorers and its control rows. Raises InputError for a scorer that cannot be opened."""
+    # Opened before anything is stored: what cannot be opened leaves no track behind.
     identities = [open_scorer(settings, references).identity for settings in scorers]
     board.add_track(track, references)
     for settings, identity in zip(scorers, identities, strict=True):

@@ -203,6 +203,7 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
     newest = {(row.account, row.system): row.id for row in scored}
     latest = {row.id for row in scored if not row.control and newest[row.account, row.system] == row.id}
     competing = [row for row in scored if row.id in latest and row.figures["unscored_share"] <= MOST_UNSCORED]
+    # The shape is stated: without a system numpy would make it one-dimensional.
     values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(datasets))
     places = places_of(values, datasets, clusters, [row.figures["value"]["mean"] for row in competing])
     placed = {competing[row].id: (name, gap) for row, name, gap in places}

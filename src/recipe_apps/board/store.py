@@ -126,6 +126,7 @@ class Board:
                 raise InputError("the database holds a board already; give another one, or use that.")
             now = database.now(session)
             session.add_all([Meta(key="title", value=title), Meta(key="token key", value=secrets.token_hex(32))])
+            # Revoked from its beginning: nobody is ever to hold a token of it.
             session.add(Account(name=BOARD, display="control", role="submitter", created=now, revoked=now))
             note(session, now, BOARD, "board made", reason=title)
             board = cls(database)
@@ -190,6 +191,7 @@ class Board:
         """Who holds a token; None for one that is unknown or revoked."""
         prefix, _, rest = token.partition("_")
         identity, _, secret = rest.partition("_")
+        # The type of the column would refuse such a text as a field; here it is a token that nobody knows.
         if prefix != "rb" or not secret or len(token) > 200 or not (token.isascii() and token.isprintable()):
             return None
         query = (
@@ -198,6 +200,7 @@ class Board:
             .where(Token.id == identity[:16], Token.revoked.is_(None), Account.revoked.is_(None))
         )
         for row in self.database.rows(query):
+            # In constant time: a time that depends on the texts would tell how far a guess is right.
             if hmac.compare_digest(self._hash(secret), row.hash):
                 account: Account = row.Account
                 return account
@@ -208,6 +211,7 @@ class Board:
         return hmac.new(self._key, secret.encode(), sha256).hexdigest()
 
     def _add_token(self, session: Session, now: float, name: str) -> str:
+        # The id finds the row, so that the secret itself is neither stored nor searched for.
         identity, secret = random_id(12), secrets.token_urlsafe(32)
         session.add(Token(id=identity, account=name, hash=self._hash(secret), created=now))
         return f"rb_{identity}_{secret}"
@@ -390,6 +394,7 @@ class Board:
         same = select(Submission.id).where(*own, Submission.sha == checked.sha)
         if (known := session.scalars(same).first()) is not None:
             return known, False
+        # Shared: accounts need not wait for each other, only for a change of the scorers or of the rules.
         rules = session.scalars(select(Track).where(Track.name == track).with_for_update(read=True)).one()
         if not control:
             if rules.closed:
@@ -468,6 +473,7 @@ class Board:
     def _cancel(self, session: Session, now: float, actor: str, which: ColumnElement[bool], reason: str) -> None:
         """Cancel what is queued or running; a worker at it notices when it is done."""
         unended = select(Job).where(which, Job.state.in_(("queued", "running"))).with_for_update()
+        # Read again once they are locked: a worker may have ended a job that this session saw before.
         for job in session.scalars(unended.execution_options(populate_existing=True)).all():
             before = job.state
             job.state, job.ended, job.reason, job.lease, job.lease_until = "cancelled", now, reason, "", None
@@ -511,6 +517,7 @@ def note(
 
 def touch(session: Session, boards: Iterable[str]) -> None:
     """Say that what these boards show has changed."""
+    # In one order: two transactions that take the same rows in different orders wait for each other for ever.
     for board in sorted(boards):
         session.execute(update(Scorer).where(Scorer.id == board).values(revision=Scorer.revision + 1))
 

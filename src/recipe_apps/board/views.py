@@ -124,6 +124,7 @@ class Views:
                 if other.track == track.name and other.id != board
             ],
         }
+        # A dataset of few questions is named, but has no figure (`LEAST_EXAMPLES`).
         counts = Counter(example.source for example in examples)
         return {
             "board": self._summary(scorer, track, viewer) | about,
@@ -297,6 +298,7 @@ class Views:
                 session.scalars(select(Job.id).where(Job.state == "queued").order_by(Job.id)).all(),
             )
         )
+        # By number: workers take the oldest job first.
         positions = {number: position for position, number in enumerate(waiting, 1)}
         figures = self._figures(own)
         scorers = {scorer.id: scorer for scorer in self.board.scorers()}

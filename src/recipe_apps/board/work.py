@@ -133,6 +133,7 @@ class Queue:
         note(session, now, self._worker, "job", job.submission, job.scorer, "running", state, reason)
         if figures is not None:
             blob = zlib.compress(np.asarray(values, dtype="<f8").tobytes(), 6)
+            # Little-endian by name: workers on other machines and a restored backup read the same numbers.
             score = {"figures": to_json(figures), "per_example": blob, "created": now}
             session.add(Score(submission=job.submission, scorer=job.scorer, **score))
             touch(session, [job.scorer])
@@ -298,6 +299,7 @@ def _repeated(seconds: float, call: Callable[[], object]) -> Iterator[None]:
             except RecipeError as error:
                 _LOG.warning("the heartbeat of a worker or a lease failed: %s", error)
 
+    # A daemon: one that waits for a database must not hold up the end of the process.
     thread = threading.Thread(target=repeat, name="heartbeat", daemon=True)
     thread.start()
     try:

@@ -40,6 +40,7 @@ class ScoringProcess:
     def start(self) -> None:
         """Start the process and wait until its scorer is open. Raises ComputeError with the reason why it is not."""
         self.close()
+        # Not forked: this process has threads, whose locks a copy would find held for ever.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._child = context.Process(target=_run, args=(theirs, self._open_scorer), name="recipe-rewards", daemon=True)

@@ -110,6 +110,7 @@ class _RunEvents(EventSourceResponse):
     """Events of a run to one reader, who counts in `readers` under these names until the response ends in any way."""
 
     def __init__(self, events: AsyncIterator[bytes], readers: Counter[str], names: Collection[str]) -> None:
+        # nginx would gather events until its buffer is full, and hand them on together.
         super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         self._readers, self._names = readers, names
         readers.update(names)

@@ -157,6 +157,7 @@ class Guard:
             with suppress(binascii.Error):
                 token = base64.b64decode(value, validate=True).partition(b":")[2]
         try:
+            # In constant time: a time that depends on the texts would tell how far a guess is right.
             if self._token is None or scope["path"] in OPEN or hmac.compare_digest(bytes(token), self._token):
                 await self._app(scope, receive, counted)
             else:
@@ -287,6 +288,7 @@ class PageHeaders:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
+                # What an endpoint says itself stays, such as that events are not kept.
                 known = {name for name, _ in message["headers"]}
                 more = [(name.lower().encode(), value.encode()) for name, value in PAGE_HEADERS.items()]
                 message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in known)]

@@ -139,6 +139,7 @@ def cut_benchmarks(folder: Path, settings: DataSettings, progress: Progress) -> 
     held_out = {procedure.video_id for procedure in procedures if procedure.split != "train"}
     # Published splits ignore each other: a video that one benchmark tests on is not trained on in another.
     trained = [row for row in procedures if row.split == "train" and row.video_id not in held_out]
+    # Several cut points of a video to train on, as in the paper; one to test on, so that each video counts once.
     cut = cut_procedures(trained, train=4, seed=seed).examples
     tested = limit_videos([row for row in procedures if row.split == "test"], source.test, seed)
     tests = cut_procedures(tested, test=1, seed=seed).examples
@@ -228,6 +229,7 @@ def _usable_procedures(file: Path) -> list[Procedure]:
 
 
 def _by_hash(names: Iterable[str], seed: int) -> list[str]:
+    # A hash, and no shuffle: a further video leaves the order of the others as it is.
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
 
 
@@ -317,6 +319,7 @@ def captioned(said: Narration, steps: Narration) -> Narration:
 
     Nothing tells where in the speech a step happens: steps are taken as evenly spaced, too.
     """
+    # Three to one: a quarter of the lines are then steps.
     spoken = evenly_spaced(list(said.segments), 3 * len(steps.segments))
     placed = [
         ((place + 0.5) / len(lines), segment.text)

@@ -374,6 +374,7 @@ def _shown_prompts(run_dir: Path, measured: Measurement) -> Iterator[ShownPrompt
         first: dict[str, dict[str, ScoredPlan]] = {}
         for regime in study.shown or measured.plans:
             sampled = next(iter(measured.of(split, regime).values()))
+            # Reversed: of several samples the first one stays.
             first[regime] = {plan.example_id: plan for plan in reversed(sampled)}
         for example in examples[:: max(1, len(examples) // count)][:count]:
             reference = Prediction(example.example_id, example.continuation)

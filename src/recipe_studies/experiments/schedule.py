@@ -118,6 +118,7 @@ def plain_settings(value: Any, ignored: frozenset[str]) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain_settings(item, ignored) for item in value]
     if isinstance(value, (set, frozenset)):
+        # A set has another order in each process, and an identity must not.
         return sorted(plain_settings(item, ignored) for item in value)
     return str(value) if isinstance(value, PurePath) else value
 
@@ -140,6 +141,7 @@ def run_stages(
     Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that holds
     something else, that an earlier version began, or that another process is at work in.
     """
+    # Not forked: torch and tokenizers hold threads, whose locks a copy would find held for ever.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         for folder in dict.fromkeys(run_dir / PurePath(stage.name).parent for stage in stages):
@@ -148,6 +150,7 @@ def run_stages(
         finished = {*finished_stages(run_dir, stages)}
         pending = {stage.name: stage for stage in stages if stage.name not in finished}
         advance = stack.enter_context(progress.task("stages", len(stages)))
+        # Those of earlier calls count, so that the bar shows how far the study is and not this call.
         advance(len(finished))
         if not pending:
             return
@@ -324,6 +327,7 @@ class _WorkerPool:
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for device in devices:
             self._free.put(device)
+        # A thread for each GPU waits for its process; they compute nothing.
         self._threads = ThreadPoolExecutor(max(1, len(devices)))
         self._shared = self._processes(workers, "" if devices else None)
         self._futures: list[Future[None]] = []
@@ -384,6 +388,7 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
 
 def _work(run_dir: Path, stage: Stage) -> None:
     record = _record_file(run_dir, stage.name)
+    # Outputs of another identity must not be continued, or taken for those of this one.
     if not record.exists() or read_json(record)["identity"] != stage.identity:
         for output in stage.outputs:
             remove(run_dir / output)

@@ -109,6 +109,7 @@ class PermutedRewards:
     def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The outcomes of each group, permuted by its texts and the seed."""
         return [
+            # Drawn by the texts: a run that is interrupted and goes on permutes in the same way.
             Random(f"{self.seed} {group}").sample(list(own), len(own))
             for group, own in zip(groups, self.scorer.score_groups(groups), strict=True)
         ]
@@ -130,6 +131,7 @@ def unpack_base(folder: Path, settings: Mapping[str, str], progress: Progress) -
         model.mkdir(parents=True)
         for file in PACKAGED_BASE.iterdir():
             if file.name.endswith(".safetensors"):
+                # Half precision halves the package; training needs the single.
                 weights = {name: weight.float() for name, weight in load(file.read_bytes()).items()}
                 save_file(weights, model / file.name, {"format": "pt"})
             else:
@@ -218,6 +220,7 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
             for row in rewarded:
                 if row.sample < settings.best_of and row.reward is not None:
                     sampled[row.example_id].setdefault(row.steps, row.reward)
+            # A prompt whose samples all lack a reward has nothing to compose.
             prompted = [example for example in examples if sampled[example.example_id]]
             with progress.task("composing"):
                 prompts = [(example.goal, example.history) for example in prompted]

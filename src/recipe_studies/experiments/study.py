@@ -405,6 +405,7 @@ def _teaching(config: TeachingConfig) -> Study:
         known = run_config(config, "sft_known", SFT_KNOWN, config.seed, examples=KNOWN)
         arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, plans))
         start = {"model": f"{SFT_KNOWN}/model"}
+    # By seed, the first run in best-of-N rounds, whose plans the others take over.
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
         fixed: dict[str, Any] = {"corpus": corpus, **start}

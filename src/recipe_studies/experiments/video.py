@@ -201,6 +201,7 @@ def view_request(
 
         filmed = VideoClips(VideoFolder(videos), frames or FrameConfig())
         return lambda example: Request(example.goal, video=filmed(example))
+    # On a background that no training clip has: what is recognised there was not learnt by heart.
     drawn = drawn_clips(TEST_SEED, unseen=True)
     views: dict[View, Clips] = {"video": drawn, "other": drawn.other, "blank": drawn.blank}
     clips = views[view]

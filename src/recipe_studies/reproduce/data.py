@@ -364,6 +364,7 @@ def add_perception_noise(
     >>> add_perception_noise(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
     ('boil the water', 'pour it')
     """
+    # By name: an example has the same errors whatever others there are.
     rng = random.Random(key)
     out: list[str] = []
     for step in steps:

@@ -408,6 +408,7 @@ def _controls(
 
 def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[str, list[str]]]:
     """Columns of a table of accuracies: each dataset where wanted, then each split with its datasets."""
+    # As the paper's tables have them.
     order = [*WORLD_SPLITS, *TITLES]
     present = sorted(set(datasets), key=order.index)
     if per_dataset and not set(present) <= set(WORLD_SPLITS):
@@ -470,6 +471,7 @@ def _shown_prompts(folder: Path, measured: Sequence[Run]) -> Iterable[ShownPromp
             if plan.sample == 0
         }
     stride = max(1, len(examples) // SHOWN_PROMPTS)
+    # From the middle of each stretch, so that not every table begins with the first example.
     for example in examples[stride // 2 :: stride][:SHOWN_PROMPTS]:
         reference = ShownPlan("reference", tuple(map(PlanLine, example.continuation)))
         shown = [own[example.example_id] for own in plans.values() if example.example_id in own]

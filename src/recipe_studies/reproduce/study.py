@@ -261,6 +261,7 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
 
     Raises ConfigError.
     """
+    # Changes come last, so that a quick run can be made larger in one place.
     chosen = quick_settings(scale(name)) if quick else scale(name)
     if not changes:
         return chosen
