@@ -62,7 +62,18 @@ from recipe_studies.experiments.results import (
 )
 from recipe_studies.experiments.schedule import stage_times
 from recipe_studies.experiments.settings import SELF_TRAINED, AnyExperiment, VideoConfig
-from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, GREEDY, TEST, TRAIN, WORDS, study_of
+from recipe_studies.experiments.study import (
+    ATTRIBUTES,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    GREEDY,
+    TEST,
+    TRAIN,
+    WORDS,
+    Study,
+    study_of,
+)
 from recipe_studies.experiments.video import ACCURACY, draw_clips
 
 SHOWN = 3
@@ -86,8 +97,8 @@ STAGES = {
     "plans-sft": "plans after SFT",
     "plans-grpo": "plans after GRPO",
     "plans-best-of-n": "plans after best-of-N rounds",
-    "plans-labels": "labels of the corpus",
-    "plans": "plans after GRPO",
+    "plans-corpus": "labels of the corpus",
+    "plans": "plans of the arms",
     "rewards": "rewards of all plans",
 }
 """Stages, or beginnings of their names, and what the report calls them; times of one title are added."""
@@ -126,7 +137,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     results = Results(
         title=config.title,
         provenance=_provenance(run_dir, measured),
-        stages=tuple(_stages(run_dir)),
+        stages=tuple(_stages(run_dir, study)),
         scores=tuple(_scores(measured, split, regime, mean, seed) for (split, regime), mean in means.items()),
         differences=tuple(
             difference
@@ -204,10 +215,15 @@ def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
     )
 
 
-def _stages(run_dir: Path) -> Iterator[StageTime]:
-    """Times of the finished stages, those of one title added."""
+def _stages(run_dir: Path, study: Study) -> Iterator[StageTime]:
+    """Times of the finished stages of a study, those of one title added."""
+    of_arms = {name for arm in study.arms for name in (arm.stage, f"plans-{arm.name}")}
+    of_arms |= {"plans-corpus", *(f"rewards-{ranker.name}" for ranker in study.rankers)}
     groups: dict[str, list[tuple[float, float]]] = {title: [] for title in STAGES.values()}
     for name, both in stage_times(run_dir).items():
+        # The folder keeps the record of an arm or ranker that an earlier call had and this one has not.
+        if name.startswith(("sft", "grpo", "best-of-n", "teach", "plans", "rewards")) and name not in of_arms:
+            continue
         title = next((title for kind, title in STAGES.items() if f"{name}-".startswith(f"{kind}-")), None)
         if title is not None:
             groups[title].append(both)
