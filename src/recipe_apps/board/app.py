@@ -162,7 +162,7 @@ class BoardService:
                     refresh(self.board, board)
 
     async def keep_standings(self) -> None:
-        """Make standings again at intervals, for ever."""
+        """Make standings again every half second, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK)
             await run_in_threadpool(self.remake_standings)

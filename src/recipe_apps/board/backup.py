@@ -138,7 +138,7 @@ def _copy(source: Database, target: Database, into: Session, known: dict[str, An
                 except DBAPIError as error:
                     if known is None:
                         raise
-                    # Of the file that is read: not to be tried again, as a failure of the target would be.
+                    # The backup cannot be read: trying again, as for a failure of the target, would not help.
                     raise ValueError(first_line(error.orig or error)) from None
                 if not rows:
                     break

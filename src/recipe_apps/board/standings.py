@@ -1,4 +1,4 @@
-"""Standings of a board: who stands where, which differences are more than chance, and the table as CSV.
+"""Standings of a board: the place of each system, which differences are more than chance, and the table as CSV.
 
 Systems are ordered by their figure. Two are tied where the 95% interval of their paired difference holds 0: each
 example is compared with itself, and whole videos or goals are drawn, as in `recipe evaluate compare`. A place begins

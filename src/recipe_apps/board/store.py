@@ -517,7 +517,7 @@ def note(
 
 def touch(session: Session, boards: Iterable[str]) -> None:
     """Say that what these boards show has changed."""
-    # In one order: two transactions that take the same rows in different orders wait for each other for ever.
+    # Sorted: two transactions that lock the same rows in different orders would deadlock.
     for board in sorted(boards):
         session.execute(update(Scorer).where(Scorer.id == board).values(revision=Scorer.revision + 1))
 

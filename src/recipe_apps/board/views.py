@@ -231,7 +231,7 @@ class Views:
         )
         others = [other for other in same if other.Submission.id != own.id and other.Submission.is_shown_to(viewer)]
         lines = self.board.database.scalars(select(LogLine).where(LogLine.object == identity).order_by(LogLine.id))
-        # Of the questions that the owner made public, the system's first plan of each; none of a control row.
+        # The system's first plan for each question that the owner made public; a control row shows none.
         questions, plans = self.board.questions(track), {}
         if track.shown_examples and not own.control:
             plans = {plan.example_id: plan for plan in reversed(read_content(zlib.decompress(own.content)))}

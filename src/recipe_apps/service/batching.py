@@ -1,7 +1,7 @@
 """The requests of many coroutines, scored in the batches of `recipe.reward.batcher`: limits, time and clients that go.
 
-The event loop only accepts and answers. Time is kept by a thread of its own and what is computed first counts,
-so that a busy event loop never turns a reward into a timeout.
+The event loop only accepts and answers. A separate thread keeps time, and whatever is computed first counts, so that a
+busy event loop never turns a reward into a timeout.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""A run as it stands, as JSON and as Markdown: what its events have told so far, and nothing else."""
+"""The present state of a run, as JSON and as Markdown, made from its events so far and nothing else."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class EvidenceState(BaseModel):
     """What the narrations say of one step."""
 
     number: int
-    """Of the step, from 1."""
+    """Number of the step, from 1."""
     state: Literal["supported", "unsupported"]
     matched_in: int
     """Narrations about the task that say something close to the step."""

@@ -1,4 +1,4 @@
-"""What stands in front of the endpoints of a service: token, counters, bounded bodies, answers to errors."""
+"""What guards the endpoints of a service: token, counters, bounded bodies, answers to errors."""
 
 import asyncio
 import base64
@@ -57,7 +57,7 @@ PAGE_HEADERS = {
 
 
 class WebMetrics:
-    """Counters of one service in Prometheus's format, apart from those of any other in the process."""
+    """Counters of one service in Prometheus's format; another service in the same process has its own."""
 
     def __init__(self, prefix: str) -> None:
         """`prefix` begins the name of each counter."""
@@ -149,7 +149,7 @@ class Guard:
                 status = message["status"]
             await send(message)
 
-        # A bearer, or the password where the token stands in the address (http://any:token@host).
+        # A bearer token, or the password of an address such as http://any:token@host.
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         scheme, _, value = header.partition(b" ")
         token = value.strip() if scheme.lower() == b"bearer" else b""
@@ -261,7 +261,7 @@ def body_schema(body: type[BaseModel] | str, required: bool = True) -> dict[str,
     if isinstance(body, str):
         return {"requestBody": {"required": required, "content": {body: {"schema": {"format": "binary"}}}}}
     schema = body.model_json_schema()
-    # Its references begin at the message, those of OpenAPI at the document.
+    # References in it are relative to the message; in OpenAPI they are relative to the document.
     parts: dict[str, Any] = schema.pop("$defs", {})
 
     def whole(value: Any) -> Any:

@@ -216,7 +216,7 @@ def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
 
 
 def _stages(run_dir: Path, study: Study) -> Iterator[StageTime]:
-    """Times of the finished stages of a study, those of one title added."""
+    """Times of the finished stages of a study; stages of one title are added up."""
     of_arms = {name for arm in study.arms for name in (arm.stage, f"plans-{arm.name}")}
     of_arms |= {"plans-corpus", *(f"rewards-{ranker.name}" for ranker in study.rankers)}
     groups: dict[str, list[tuple[float, float]]] = {title: [] for title in STAGES.values()}
@@ -235,7 +235,7 @@ def _stages(run_dir: Path, study: Study) -> Iterator[StageTime]:
 
 
 def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> RegimeScores:
-    """A regime's means, without those of a ranker of the base's plans alone."""
+    """A regime's means, without the rewards of rankers that see the base's plans alone."""
     row = summarise(split, regime, means, seed)
     for ranker in measured.study.rankers:
         if ranker.base_only:

@@ -141,7 +141,7 @@ def run_stages(
     Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that holds
     something else, that an earlier version began, or that another process is at work in.
     """
-    # Not forked: torch and tokenizers hold threads, whose locks a copy would find held for ever.
+    # Not forked: a fork copies the locks that other threads hold, such as torch's, and nobody would release them.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         for folder in dict.fromkeys(run_dir / PurePath(stage.name).parent for stage in stages):
@@ -315,7 +315,7 @@ def _drive(
 
 
 class _WorkerPool:
-    """Runs each stage that uses a GPU in a process of its own, and the others in shared processes."""
+    """Runs each stage that uses a GPU in a separate process, and the others in shared processes."""
 
     def __init__(
         self, context: SpawnContext, events: "Queue[Event]", workers: int, devices: Sequence[str] = ()
@@ -388,7 +388,7 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
 
 def _work(run_dir: Path, stage: Stage) -> None:
     record = _record_file(run_dir, stage.name)
-    # Outputs of another identity must not be continued, or taken for those of this one.
+    # Outputs of another identity must not be continued, or taken for what this one left.
     if not record.exists() or read_json(record)["identity"] != stage.identity:
         for output in stage.outputs:
             remove(run_dir / output)

@@ -47,7 +47,7 @@ class Training:
     is_external_model: bool = False
     """Whether the model to start from is a hub id or a folder outside the run."""
     shown: str = ""
-    """Examples whose histories drawn clips show, where those of the training examples are not what was done."""
+    """Examples whose histories are drawn as clips, where the training examples' histories are not what was done."""
 
 
 def train(folder: Path, settings: Training, progress: Progress) -> None:
@@ -101,7 +101,7 @@ def train(folder: Path, settings: Training, progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PermutedRewards:
-    """Another scorer's rewards, those of a prompt's plans in another order, so that nothing can be learned of them."""
+    """Another scorer's rewards, dealt out anew among the plans of each prompt, so that they teach nothing."""
 
     scorer: Scorer
     seed: int
@@ -122,7 +122,7 @@ PACKAGED_BASE = Path(__file__).with_name("base")
 def unpack_base(folder: Path, settings: Mapping[str, str], progress: Progress) -> None:
     """Put the base of the package where a training run would leave it, its weights in single precision.
 
-    Of the settings, the hash of the packaged weights, only the identity of the stage takes note.
+    The settings hold the hash of the packaged weights; it is a part of the stage's identity, and not used here.
     """
     from safetensors.torch import load, save_file
 

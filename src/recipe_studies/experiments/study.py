@@ -185,7 +185,7 @@ class Study:
 
     config: AnyExperiment
     arms: tuple[Arm, ...]
-    """The base first; an arm that starts from another one stands behind it. The plans of the regime `base` are of the
+    """The base first; an arm comes after the one that it starts from. The plans of the regime `base` are of the
     model that others are compared with."""
     contrasts: tuple[Contrast, ...]
     """Over the mean of a regime's seeds."""

@@ -67,7 +67,7 @@ token (docs/studies.md); of a planner; of VidAssist's assessor."""
 THINKING = 1024
 """Longest answer from which on it is assumed to hold thoughts, a quarter of what it may be in all."""
 CALL_SECONDS, TOKEN_SECONDS = 1.0, 0.02
-"""That an answer takes, assumed: reading the prompt, and each token that is written."""
+"""Time of an answer, assumed: to read the prompt, and to write each token."""
 KINDS: Mapping[Work, str] = {
     build_files_corpus: "corpus",
     build_world_corpus: "corpus",
@@ -133,7 +133,7 @@ class RemainingCost:
     done: int
     """Stages that need not run."""
     prompts: int
-    """Of the test."""
+    """Test prompts."""
     counted: bool
     """Whether prompts and training examples are counted; else they are those of the scale, or assumed."""
     hours: float
@@ -141,7 +141,7 @@ class RemainingCost:
     endpoint_hours: float
     """Of waiting for models behind endpoints, besides the hours of devices."""
     longest_hours: float
-    """Of the longest chain of stages: no number of devices is faster."""
+    """Hours of the longest chain of stages: more devices do not make it faster."""
     workers: int
     wall_hours: float
     """From start to end with so many workers."""

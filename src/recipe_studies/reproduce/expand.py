@@ -98,7 +98,7 @@ from recipe_studies.reproduce.tables import (
 
 SUPERVISED = (ANNOTATED, TOLD, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
 SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}
-"""Regimes whose runs are those of another one on the world: there all examples of a scale have a pseudo-trace."""
+"""Regimes that on the world are the same runs as another regime: there every example has a pseudo-trace."""
 VIDEO = "video"
 """Folder of the Video configuration."""
 VIDEO_BENCHMARKS = ("crosstask", "niv")
@@ -148,7 +148,7 @@ class ScaleRuns:
     """The tables that can be made here."""
     runs: tuple[Run, ...]
     frontier: tuple[Run, ...]
-    """Models behind endpoints, each a regime of its own by the model's name."""
+    """Models behind endpoints; each is a regime, named as the model."""
     stages: tuple[Stage, ...]
     missing: tuple[str, ...]
     """Tables and datasets that cannot be had, a sentence each: what is missing and where it comes from. Before them,
@@ -157,7 +157,7 @@ class ScaleRuns:
 
     @property
     def placed(self) -> list[Stage]:
-        """Its stages as those of the whole study: their names and paths begin with the folder of the scale."""
+        """Its stages for the whole study: their names and paths begin with the folder of the scale."""
         return [
             replace(
                 stage,
@@ -186,14 +186,14 @@ class ScaleRuns:
     def with_needs(self, names: Iterable[str]) -> set[str]:
         """Stages with all that they need, by name."""
         needed = set(names)
-        for stage in reversed(self.stages):  # what is needed stands before
+        for stage in reversed(self.stages):  # a stage comes after all that it needs
             if stage.name in needed:
                 needed.update(stage.needs)
         return needed
 
 
 def restrict(study: PaperStudy, whole: ScaleRuns) -> ScaleRuns:
-    """What a call asks for, of all that can be done at a scale: some tables, and of their regimes those of the call."""
+    """The part of a scale that a call asks for: some of its tables, and of their regimes those that the call names."""
     wanted = tuple(paper for paper in tables(study.tables) if paper in whole.tables)
     names = needed_regimes([row for paper in wanted for row in paper.regimes], study.regimes)
     text = [name for name in names if regime(name).input == "text"]
@@ -530,7 +530,7 @@ def _add_measures(
     root = None if study.data is None else study.data.resolve()
     plans, diversity, vpa = (f"{kind}/{run.name}.jsonl" for kind in ("plans", "diversity", "vpa"))
     diverse = run.regime in table("diversity").regimes
-    # Whether or not this call asks for that table: its plans are those of the others.
+    # Whether or not this call asks for that table: other tables use the same plans.
     samples = max(scale.samples, DIVERSITY_SAMPLES) if diverse and not study.quick else scale.samples
     sampled = Sampling(
         model=ModelConfig(model=model, engine=study.engine),

@@ -106,7 +106,7 @@ _MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A measure of the plans of regimes: for each regime [seeds, prompts], the prompts those of `names`."""
+    """A measure of the plans of each regime, as an array [seeds, prompts] with the prompts of `names`."""
 
     names: tuple[str, ...]
     """Ids of the prompts."""
@@ -268,7 +268,7 @@ def _columns(folder: Path, paper: PaperTable, runs: Sequence[Run], trained: Sequ
 
 
 def _claims(made: ScaleRuns, paper: PaperTable, measured: Sequence[str]) -> Iterator[Claim]:
-    """The claims of a table that are of this scale, those of frontier models once for each."""
+    """The claims of a table that hold for this scale; a claim on frontier models comes once for each model."""
     for claim in paper.claims:
         if claim.scales and made.scale.title not in claim.scales:
             continue
