@@ -40,11 +40,7 @@ FOLDER = Path(__file__).parents[2] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.toml"))
 FILES = {"type": "files", "narrations": ["narrations/narrations_timed.jsonl"], "benchmarks": ["coin", "crosstask"]}
 WORLD = {"type": "world", "narrations": 4, "documents": 4, "train": 60, "test": 20}
-PROCEDURES = {
-    "type": "procedures",
-    "procedures": ["p.jsonl"],
-    "narrations": ["n.jsonl"],
-}
+PROCEDURES = {"type": "procedures", "procedures": ["p.jsonl"], "narrations": ["n.jsonl"]}
 HALF = PROCEDURES | {"known": ["coin"], "known_share": 0.5}
 HASHED: dict[str, Any] = {"corpus": {"encoder": {"name": "hash:32"}}}
 

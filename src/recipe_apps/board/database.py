@@ -69,9 +69,7 @@ _AWAY = "does not answer: see that it runs, then try again"
 _MIGRATIONS = str(Path(__file__).with_name("migrations"))
 
 
-def transaction(
-    method: Callable[Concatenate[Any, Session, P], Result],
-) -> Callable[Concatenate[Any, P], Result]:
+def transaction(method: Callable[Concatenate[Any, Session, P], Result]) -> Callable[Concatenate[Any, P], Result]:
     """Let a method of an object with `database` and `patience` run in one transaction, by `Database.write`."""
 
     @wraps(method)
@@ -161,10 +159,7 @@ class Database:
         self.engine.dispose()
 
     def _retried(
-        self,
-        begin: Callable[[], AbstractContextManager[Session]],
-        call: Callable[[Session], Result],
-        patience: float,
+        self, begin: Callable[[], AbstractContextManager[Session]], call: Callable[[Session], Result], patience: float
     ) -> Result:
         outer: Session | None = getattr(self._within, "session", None)
         if outer is not None:

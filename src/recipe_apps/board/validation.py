@@ -82,11 +82,7 @@ class SubmissionCheck:
 
 
 def check_submission(
-    data: bytes,
-    questions: Mapping[str, Example],
-    plans: int,
-    other_ids: Collection[str] = (),
-    bounded: bool = True,
+    data: bytes, questions: Mapping[str, Example], plans: int, other_ids: Collection[str] = (), bounded: bool = True
 ) -> SubmissionCheck:
     """Check a submission's bytes against the questions of a track, of which each needs `plans` plans.
 

@@ -17,18 +17,7 @@ from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.metrics import METRICS, is_beaten
-from recipe_apps.board.models import (
-    Account,
-    Heartbeat,
-    Job,
-    LogLine,
-    Score,
-    Scorer,
-    Standing,
-    Submission,
-    Token,
-    Track,
-)
+from recipe_apps.board.models import Account, Heartbeat, Job, LogLine, Score, Scorer, Standing, Submission, Token, Track
 from recipe_apps.board.scoring import LEAST_EXAMPLES
 from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
 from recipe_apps.board.store import Board, Unknown

@@ -384,8 +384,7 @@ def backup(
 
 @app.command("restore")
 def restore(
-    file: Annotated[Path, typer.Argument(help="File that `recipe board backup` wrote.")],
-    database: Database = _DEFAULT,
+    file: Annotated[Path, typer.Argument(help="File that `recipe board backup` wrote.")], database: Database = _DEFAULT
 ) -> None:
     """Copy a backup into an empty database; what was running then is queued again.
 
@@ -450,8 +449,7 @@ def add_account(
 @account.command("token")
 @shows
 def new_token(
-    name: Annotated[str, typer.Argument(help="Name of the account.")],
-    database: Database = _DEFAULT,
+    name: Annotated[str, typer.Argument(help="Name of the account.")], database: Database = _DEFAULT
 ) -> CommandOutput:
     """Make a further token for an account, such as for one that was lost.
 

@@ -30,8 +30,7 @@ def demo(
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     train_base: Annotated[
-        bool,
-        typer.Option("--train-base", help="Train the base anew; without it, the packaged one is taken."),
+        bool, typer.Option("--train-base", help="Train the base anew; without it, the packaged one is taken.")
     ] = False,
     workers: Workers = 2,
 ) -> CommandOutput:

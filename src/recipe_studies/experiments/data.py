@@ -307,8 +307,7 @@ def reordered(narrations: Sequence[Narration], order: Literal["shuffled", "mixed
         lines = [rng.sample(own, len(own)) for own in lines]
     return [
         replace(
-            narration,
-            segments=tuple(replace(s, text=text) for s, text in zip(narration.segments, own, strict=True)),
+            narration, segments=tuple(replace(s, text=text) for s, text in zip(narration.segments, own, strict=True))
         )
         for narration, own in zip(narrations, lines, strict=True)
     ]

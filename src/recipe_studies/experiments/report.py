@@ -40,11 +40,7 @@ from recipe.stats import Interval
 from recipe.training.validation_page import read_validations
 from recipe.types import Example
 from recipe_studies.experiments.findings import caveats, summary
-from recipe_studies.experiments.measure import (
-    Measurement,
-    measure,
-    training_curve,
-)
+from recipe_studies.experiments.measure import Measurement, measure, training_curve
 from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.results import (
     ROWS,
@@ -200,10 +196,7 @@ def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
         "base planner": {"model": config.model} if config.model else config.base,
         **study.settings,
         **({"GRPO": config.grpo} if any(isinstance(arm.config, GRPOConfig) for arm in study.arms) else {}),
-        "sampling": {
-            **config.sampling.model_dump(include={"temperature", "max_tokens"}),
-            "samples": config.samples,
-        },
+        "sampling": {**config.sampling.model_dump(include={"temperature", "max_tokens"}), "samples": config.samples},
     }
     return Provenance.now(
         "CUDA" if torch.cuda.is_available() else "CPU",
@@ -301,13 +294,7 @@ def _validations(run: Path, regime: str, seed: int) -> ValidationCurve:
         for row in rows
     )
     return ValidationCurve(
-        regime,
-        rows[0]["measure"],
-        tuple(points),
-        len(rows[0]["prompts"]),
-        rows[0]["plans"],
-        unit,
-        seed,
+        regime, rows[0]["measure"], tuple(points), len(rows[0]["prompts"]), rows[0]["plans"], unit, seed
     )
 
 

@@ -86,15 +86,7 @@ from recipe_studies.reproduce.study import (
     sized,
     training_config,
 )
-from recipe_studies.reproduce.tables import (
-    DIVERSITY_SAMPLES,
-    PERCENTAGES,
-    TABLES,
-    PaperTable,
-    table,
-    tables,
-    weak,
-)
+from recipe_studies.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, TABLES, PaperTable, table, tables, weak
 
 SUPERVISED = (ANNOTATED, TOLD, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
 SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}

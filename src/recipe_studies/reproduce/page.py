@@ -26,11 +26,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
 RESULTS, PAGE, MARKDOWN = "results.json", "report.html", "report.md"
-MEASURES = {
-    "success_rate": "SR",
-    "accuracy": "mAcc",
-    "iou": "mIoU",
-}
+MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
 VERDICTS = {
     "holds": "hold here",
     "does not hold": "do not",

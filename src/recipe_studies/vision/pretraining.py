@@ -158,14 +158,7 @@ class Heads(torch.nn.Module):  # type: ignore[misc]
 
 
 def train_attributes(
-    tower: VisualTower,
-    painter: Painter,
-    schedule: Schedule,
-    *,
-    rate: float,
-    batch: int,
-    seed: int,
-    advance: Advance,
+    tower: VisualTower, painter: Painter, schedule: Schedule, *, rate: float, batch: int, seed: int, advance: Advance
 ) -> tuple[Heads, list[float]]:
     """Train the tower, in place, to tell the parts of a step's code (shape, colour, border, tool, motion, tone).
 
