@@ -89,7 +89,7 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Command
     from recipe.artifacts import to_json
 
     with console.progress().task("checking the run"):
-        from recipe_studies.experiments.preflight import check_experiment
+        from recipe_studies.experiments.expand import check_experiment
 
         findings, stages = check_experiment(config, run_dir, data)
     is_ready = bool(stages)  # there are none where an input is missing
