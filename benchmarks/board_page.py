@@ -125,10 +125,10 @@ def fill(board: Board, count: int, systems: int) -> str:
     references = board.references(board.track("world").reference_set)
     rng = np.random.default_rng(0)
     scorer = next(row for row in board.scorers() if row.measure == "validity")
-    from recipe_apps.board.settings import stored_settings
+    from recipe_apps.board.settings import ScorerSettings
 
     base, content = rng.random(len(references.examples)), zlib.compress(b"{}\n")
-    opened = open_scorer(stored_settings(scorer.settings), references)
+    opened = open_scorer(ScorerSettings.stored(scorer.settings), references)
 
     def write(session: Any) -> None:
         now = board.database.now(session)

@@ -4,6 +4,7 @@ import json
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 from board_helpers import lines, score_all, set_quotas, show
 from fastapi.testclient import TestClient
+from sqlalchemy import case, update
 
 from recipe.errors import InputError
 from recipe.types import Example
 from recipe_apps.board.app import create_app
 from recipe_apps.board.backup import backup, restore
+from recipe_apps.board.models import Scorer
 from recipe_apps.board.settings import ScorerSettings
-from recipe_apps.board.setup import add_track
-from recipe_apps.board.store import Board, References
+from recipe_apps.board.setup import add_track, rescore
+from recipe_apps.board.standings import stale_boards
+from recipe_apps.board.store import Board, References, touch
 
 
 class Visitor:
@@ -265,13 +269,31 @@ def test_what_the_owner_may(board: Board, client: TestClient, owner: Visitor, se
     [before] = [one["id"] for one in value["boards"]]
     owner.ask("POST", f"/api/owner/boards/{before}/rescore", 422)  # nothing has changed
     owner.ask("POST", "/api/owner/boards/none/rescore", 404)
+    owner.ask("PATCH", "/api/submissions/none", 404, json={"note": "of nothing"})
     actions = [one["action"] for one in owner.ask("GET", "/api/owner/log")["log"]]
     assert {"account added", "account revoked", "token added", "display name", "job"} <= set(actions)
+    assert "submission changed" not in actions
     last = owner.ask("GET", "/api/owner/log", params={"before": 3})["log"]
     assert [one["id"] for one in last] == [2, 1]
     owner.ask("POST", f"/api/owner/boards/{before}/retire")
     assert owner.ask("GET", "/api/boards")["tracks"][0]["boards"] == []
     assert owner.ask("GET", f"/api/boards/{before}")["board"]["retired"] is not None
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_board_whose_measure_is_not_installed_holds_no_other_up(
+    board: Board, another_version: Callable[[str], None]
+) -> None:
+    [old] = stale_boards(board)
+    another_version("9.9")
+    new, _ = rescore(board, old, keep=True)
+    for gone, other in ((old, new), (new, old)):
+        board.database.write(lambda session: touch(session, [old, new]))
+        of_others = case((Scorer.id == gone, "not installed"), else_="validity")
+        board.database.write(lambda session, kinds=of_others: session.execute(update(Scorer).values(measure=kinds)))  # type: ignore[misc]
+        assert {*stale_boards(board)} == {gone, other}
+        create_app(board).state.board.remake_standings()
+        assert stale_boards(board) == [gone]
 
 
 BAD_SUBMISSIONS: list[tuple[dict[str, Any], int, str]] = [

@@ -123,6 +123,17 @@ def test_the_whole_way_of_a_submission(
     assert "revoked" in fails("board", "submit", plans, *about)
 
 
+def test_an_export_is_of_one_state(made: tuple[str, str], tmp_path: Path) -> None:
+    board = Board.open(made[0])
+    [scorer] = [row.id for row in board.scorers()]
+    board.close()
+    for count in (0, 9):
+        recipe("board", "export", scorer, "--database", made[0], "--output", tmp_path / "board.json")
+        found = json.loads((tmp_path / "board.json").read_text())
+        assert found["board"]["rows"] == len(found["rows"]) == count
+        recipe("board", "worker", "--database", made[0], "--until-empty")
+
+
 def test_check_tells_all_problems(tmp_path: Path, examples: list[Example]) -> None:
     questions, plans = tmp_path / "questions.jsonl", tmp_path / "plans.jsonl"
     rows = [{"example_id": one.example_id, "goal": one.goal, "history": []} for one in examples]

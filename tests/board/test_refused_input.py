@@ -149,7 +149,7 @@ def test_machine_texts_are_mended_not_refused(board: Board) -> None:
     queue.register(["validity"])
     job = queue.claim([scorer_of(board)])
     assert job is not None
-    queue.later(job, "the endpoint said \x00 and \ud800", 0.0, 1)
+    queue.later(job, "the endpoint said \x00 and \ud800", 0, 1)
     [reason] = board.database.scalars(select(Job.reason).where(Job.id == job.id))
     assert "\x00" not in reason
     assert reason.startswith("the endpoint said")

@@ -26,7 +26,7 @@ from recipe.models.model import Model, open_model
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
-from recipe_apps.board.scoring import LEAST_EXAMPLES, Figures, OpenScorer, control_predictions, label_of, open_scorer
+from recipe_apps.board.scoring import LEAST_EXAMPLES, Figures, OpenScorer, control_predictions, open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import References
 
@@ -314,4 +314,4 @@ def test_a_judge_without_an_endpoint_waits(references: References, plans: list[P
     scorer = open_scorer(settings, references)
     with pytest.raises(ComputeError, match="--endpoint"):
         scorer.score(plans)
-    assert label_of(settings) == "judge"
+    assert settings.shown == "judge"

@@ -42,12 +42,12 @@ def test_rows_at_once_are_rows_one_by_one() -> None:
 def test_a_clear_difference_is_a_place_and_none_is_a_tie() -> None:
     base = rng.random(60)
     places = placed([base, base + 0.5, base + 0.5 + 1e-9 * rng.standard_normal(60), base - 1])
-    order = [place.row for place in places]
+    order = [row for row, *_ in places]
     assert order[:2] in ([1, 2], [2, 1])
     assert order[2:] == [0, 3]
-    assert [place.name for place in places] == ["=1", "=1", "3", "4"]
-    assert places[1].gap.mean == pytest.approx(0.5, abs=1e-6)
-    assert places[3].gap is None
+    assert [name for _, name, _ in places] == ["=1", "=1", "3", "4"]
+    assert places[1][2].mean == pytest.approx(0.5, abs=1e-6)
+    assert places[3][2] is None
 
 
 @pytest.mark.parametrize(("count", "apart"), [(5, 0.04), (90, 0.0015)])
@@ -56,14 +56,14 @@ def test_a_place_begins_where_the_leader_is_beaten_not_the_neighbour(count: int,
     noise = np.random.default_rng(1).standard_normal((count, 60)) * 0.2
     values = [0.5 - apart * row + noise[row] for row in range(count)]
     found = placed(values)
-    ordered = [values[place.row] for place in found]
+    ordered = [values[row] for row, *_ in found]
     leader = 0
     for row in range(1, count):
         against = macro_interval(ordered[leader] - ordered[row], DATASETS, CLUSTERS)
         assert against.low is not None
         if against.low > 0:
             leader = row
-        assert found[row].name.strip("=") == str(leader + 1)
+        assert found[row][1].strip("=") == str(leader + 1)
     assert leader > 0
 
 
@@ -71,9 +71,9 @@ def test_a_place_begins_where_the_leader_is_beaten_not_the_neighbour(count: int,
 @given(arrays(np.float64, (6, 60), elements=st.floats(0, 1, width=16)))
 def test_the_order_is_that_of_the_figures_and_places_do_not_fall(values: Any) -> None:
     found = placed(values)
-    means = [values[place.row].mean() for place in found]
+    means = [values[row].mean() for row, *_ in found]
     assert all(first >= second - 1e-12 for first, second in itertools.pairwise(means))
-    names = [place.name for place in found]
+    names = [name for _, name, _ in found]
     numbers = [int(name.strip("=")) for name in names]
     assert numbers[0] == 1
     assert numbers == sorted(numbers)
@@ -82,9 +82,9 @@ def test_the_order_is_that_of_the_figures_and_places_do_not_fall(values: Any) ->
 
 
 def test_equal_systems_are_tied_and_none_is_no_table() -> None:
-    assert [place.name for place in placed(np.ones((3, 60)))] == ["=1", "=1", "=1"]
+    assert [name for _, name, _ in placed(np.ones((3, 60)))] == ["=1", "=1", "=1"]
     assert placed(np.empty((0, 60))) == []
-    assert [place.name for place in placed(rng.random((1, 60)))] == ["1"]
+    assert [name for _, name, _ in placed(rng.random((1, 60)))] == ["1"]
 
 
 def test_pairs_are_over_what_both_score() -> None:
@@ -98,7 +98,7 @@ def test_pairs_are_over_what_both_score() -> None:
         [one for one, known in zip(DATASETS, both, strict=True) if known],
         [one for one, known in zip(CLUSTERS, both, strict=True) if known],
     )
-    assert found[0].gap == wanted
+    assert found[0][2] == wanted
 
 
 def entered(board: Board, account: str, system: str, values: Any, share: float) -> str:

@@ -88,6 +88,7 @@ def test_all_faults_are_told_at_once() -> None:
         (None, "example_id"),
     ]
     assert "2 of 4 plans are missing: q2, q3" in checked.problems[-1].problem
+    assert "'q0', 'q1', 'q2'" in checked.problems[-2].remedy
 
 
 def test_many_faults_are_counted() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select, update
 from tests.models.endpoint_server import Reply, completion, serving
 
+from recipe import __version__
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, ModelConfig
 from recipe.errors import ComputeError, InputError
@@ -30,9 +31,9 @@ from recipe_apps.board.scoring import Figures, open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.setup import rescore
 from recipe_apps.board.standings import standings_of
-from recipe_apps.board.store import Board
+from recipe_apps.board.store import Board, References
 from recipe_apps.board.validation import read_content
-from recipe_apps.board.work import MOST_ATTEMPTS, Queue, Worker
+from recipe_apps.board.work import LONGEST_WAIT, MOST_ATTEMPTS, Queue, Worker
 
 CHAIN = {("", "queued"), ("queued", "running"), ("running", "queued"), ("running", "scored"), ("running", "failed"),
          ("queued", "cancelled"), ("running", "cancelled"), ("failed", "queued"), ("cancelled", "queued")}  # fmt: skip
@@ -195,6 +196,34 @@ def test_a_judge_that_is_away_fails_nothing(
     legal(board)
 
 
+@pytest.mark.parametrize(("failures", "pause"), [(0, 1.0), (5, 32.0), (6, LONGEST_WAIT), (1_024, LONGEST_WAIT)])
+def test_a_wait_is_bounded_however_often_a_judge_was_away(board: Board, failures: int, pause: float) -> None:
+    queue, boards = queue_of(board)
+    queue.later(job := claimed(queue, boards), "away", failures, 0)
+    [begins] = ask(board, select(Job.not_before).where(Job.id == job.id))
+    now = board.database.query(board.database.now)
+    assert begins - now <= pause <= begins - (job.started or 0.0)
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_scorer_that_cannot_be_opened_now_is_tried_again(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "LONGEST_WAIT", 0.05)
+    known, asked = board.references, list[str]()
+
+    def away_once(sha: str) -> References:
+        asked.append(sha)
+        if len(asked) == 1:
+            raise ComputeError("the board's database does not answer.")
+        return known(sha)
+
+    board.references = away_once  # type: ignore[method-assign]
+    worker = Thread(target=score_all, args=[board], daemon=True)
+    worker.start()
+    worker.join(60)
+    assert in_state(board, "scored") == CONTROLS
+    assert len(asked) == 2
+
+
 def verdict_on(body: dict[str, Any], _: int) -> Reply:
     """A judge that gives 5 where a plan begins as the reference, else 2, and refuses what asks it to."""
     shown = json.loads(body["messages"][1]["content"].split(" begins -----\n")[1].split("\n----- data ")[0])
@@ -283,6 +312,25 @@ def test_another_version_scores_again_on_a_board_of_its_own(
     retired = {scorer.id: scorer.retired for scorer in board.scorers()}
     assert retired[new] is None
     assert retired[old] is not None
+    legal(board)
+
+
+def test_a_scorer_that_is_taken_up_again_scores_what_its_retirement_cancelled(
+    board: Board, examples: list[Example], another_version: Callable[[str], None]
+) -> None:
+    board.add_account("ann")
+    withdrawn, _ = submit(board, "ann", lines(examples))
+    [old] = ask(board, select(Scorer.id))
+    [first, *_] = ask(board, select(Job.id))
+    board.cancel_job(first, "owner")
+    another_version("9.9")
+    new, _ = rescore(board, old)
+    assert in_state(board, "queued") == CONTROLS + 1
+    board.withdraw(withdrawn, "ann")
+    another_version(__version__)
+    assert rescore(board, new) == (old, CONTROLS - 1)  # neither what the owner cancelled nor what was withdrawn
+    assert score_all(board) == CONTROLS - 1
+    assert ask(board, select(Job.scorer).where(Job.state == "scored").distinct()) == [old]
     legal(board)
 
 

@@ -111,7 +111,7 @@ def test_commands_pages_and_comparisons_know_it(folder: Path, recipe: Recipe) ->
 @pytest.mark.thorough
 def test_a_board_ranks_by_it(installed: None) -> None:
     pytest.importorskip("sqlalchemy")
-    from recipe_apps.board.scoring import label_of, open_scorer
+    from recipe_apps.board.scoring import open_scorer
     from recipe_apps.board.settings import ScorerSettings
     from recipe_apps.board.store import References
 
@@ -119,7 +119,7 @@ def test_a_board_ranks_by_it(installed: None) -> None:
     scorer = open_scorer(settings, References.of(EXAMPLES))
     figures, _ = scorer.score([Prediction(one.example_id, ("pour", "drink")) for one in EXAMPLES])
     assert figures.value is not None
-    assert (label_of(settings), figures.value.mean, figures.metrics["words"].mean) == ("steps of a plan", 2.0, 1.5)
+    assert (settings.shown, figures.value.mean, figures.metrics["words"].mean) == ("steps of a plan", 2.0, 1.5)
 
 
 def test_a_package_that_cannot_be_imported_is_named_and_none_replaces_our_own(installed: None) -> None:

@@ -13,7 +13,7 @@ from recipe.config import GRPOConfig, JudgeConfig, RewardConfig, load_config
 from recipe.config.base import check_table
 from recipe.config.removed import REMOVED, removed_option
 from recipe.errors import ConfigError
-from recipe_apps.serving.settings import PageSettings
+from recipe_apps.cli.serve import PageSettings
 from recipe_studies.experiments.settings import load_experiment
 
 COMMANDS = sorted(row for row in REMOVED if row.startswith("recipe "))

@@ -12,6 +12,7 @@ from recipe.artifacts import read_jsonl
 from recipe.cli import app
 from recipe.data.examples import read_examples
 from recipe_studies.experiments.schedule import RECORDS
+from recipe_studies.reproduce.tables import weak
 
 pytest.importorskip("trl")
 
@@ -26,7 +27,8 @@ def call(tmp_path: Path, *options: str, tables: Sequence[str] = ("main", "regime
 
 
 @pytest.mark.thorough
-def test_a_study_end_to_end(tmp_path: Path) -> None:
+def test_a_study_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")  # no GPU
     [cost] = call(tmp_path, "--dry-run")
     assert (cost["training_runs"], cost["done"]) == (3, 0)
     assert not (tmp_path / "run").exists()
@@ -61,6 +63,14 @@ def test_a_study_end_to_end(tmp_path: Path) -> None:
     assert shown(tmp_path) == ["main", "regimes"]
     again = {file.stem for file, time in times.items() if file.stat().st_mtime_ns != time}
     assert again == {"scores-rl-0"}
+
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["provenance"]["device"].startswith("CPU")
+    # On the world the weak examples of which none is weak give the run of RL: a call for them alone has its rows.
+    rows = run / "rows" / "rl-0.jsonl"
+    before = rows.read_bytes()
+    rows.unlink()
+    call(tmp_path, "--regime", weak("rl", 0), tables=["weak"])
+    assert rows.read_bytes() == before
 
 
 def shown(tmp_path: Path) -> list[str]:

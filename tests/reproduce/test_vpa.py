@@ -28,13 +28,7 @@ from recipe_studies.experiments.study import TRAIN
 from recipe_studies.reproduce.data import LEFT_OUT, PROMPTS, SAMPLES, SampleSource, write_samples
 from recipe_studies.reproduce.expand import ScaleRuns
 from recipe_studies.reproduce.findings import measure_table
-from recipe_studies.reproduce.measures import (
-    FLOOR_ROWS,
-    VIDASSIST_CACHE,
-    NextActions,
-    measure_floors,
-    next_actions,
-)
+from recipe_studies.reproduce.measures import FLOOR_ROWS, VIDASSIST_CACHE, NextActions, measure_floors, next_actions
 from recipe_studies.reproduce.page import ScaleResults, made_table
 from recipe_studies.reproduce.study import Endpoints, PaperStudy
 from recipe_studies.reproduce.tables import table

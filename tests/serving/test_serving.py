@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,36 @@ def test_a_run_is_over_only_once_its_last_event_can_be_read(serve: Any) -> None:
         assert not run.publish("failed", {}, "failed")
     assert over == [False] * len(over) != []
     assert b"event: done" in run.events[-1]
+
+
+def test_a_run_that_ends_while_it_is_read_is_shown_whole_or_not_as_done(serve: Any) -> None:
+    with serve(engine=(engine := HeldEngine())) as page:
+        run = page.app.state.page.runs.require(identity := page.begin(plans=1))
+
+        class Events(list[bytes]):
+            def __iter__(self) -> Iterator[bytes]:
+                shown = [*super().__iter__()]
+                run.publish("done", {"seconds": 1.0, "tokens": 5}, "done")
+                return iter(shown)
+
+        run.events = Events(run.events)
+        early, late = (page.client.get(f"/api/runs/{identity}").json() for _ in range(2))
+        engine.go.set()
+    assert (early["state"] == "done", early["seconds"]) == (False, None)
+    assert (late["state"], late["seconds"]) == ("done", 1.0)
+
+
+def test_what_was_asked_for_a_cancelled_run_is_forgotten(serve: Any) -> None:
+    with serve(engine=(engine := HeldEngine())) as page:
+        worker, run = page.app.state.page.evidence, page.begin(plans=1)
+        assert "coverage" in kinds(page.events(run, most=3))
+        page.client.delete(f"/api/runs/{run}")
+        assert worker.known
+        engine.go.set()
+        assert page.events(page.begin(plans=1))[-1].kind == "done"
+        until = time.monotonic() + 60
+        while worker.known:
+            assert time.monotonic() < until
 
 
 def test_an_unknown_task_is_said_to_be_unknown(serve: Any) -> None:
@@ -536,13 +566,13 @@ def test_new_runs_ask_the_corpus_that_is_there_now_and_old_ones_theirs(
     with serve(evidence=evidence, pause=0.05) as page:
         worker = page.app.state.page.evidence
         begun = page.begin(plans=1)
-        while begun not in worker._asked:
-            time.sleep(0.01)
+        assert "coverage" in kinds(page.events(begun, most=3))
         grown = add_to(Corpus.open(folder), [Narration("new", tuple(map(Segment, SALAD)))])
         while worker.corpus is evidence:
             time.sleep(0.01)
-        assert worker._asked.get(begun, evidence) is evidence
-        assert page.events(begun)[-1].kind == "done"
+        for run, pool in ((begun, 12), (page.begin(plans=1), 13)):
+            [plan] = [event.data for event in page.events(run) if event.kind == "plan"]
+            assert {row["pool"] for row in plan["evidence"]} == {pool}
         info = page.client.get("/api/info").json()
         assert info["corpus"] | {"too_small": None} == {
             "id": grown.manifest["id"],

@@ -8,8 +8,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -118,7 +118,7 @@ class BoardService:
     def owner(self, request: Request) -> Account:
         """The owner who asks. Raises Refusal for everybody else."""
         account = self.submitter(request)
-        if not account.role == "owner":
+        if not account.is_owner:
             raise Refusal("forbidden", "Only an owner of the board may do that.")
         return account
 
@@ -126,7 +126,7 @@ class BoardService:
         """Who asks, if the submission is theirs. Raises Refusal."""
         account = self.submitter(request)
         own = select(Submission.id).where(Submission.id == identity, Submission.account == account.name)
-        if not (account.role == "owner" or self.board.database.scalars(own)):
+        if not (account.is_owner or self.board.database.scalars(own)):
             raise Refusal("not_found", f"There is no submission {identity[:40]!r} of this account.")
         return account
 
@@ -147,22 +147,25 @@ class BoardService:
                 kept = self._made.get(key)
                 if kept is None or time.monotonic() >= kept[0]:
                     kept = (time.monotonic() + _FRESH, make())
+                    # Visitors choose what they search for: the pages of all searches would fill the memory.
                     if len(self._made) > 1_000:
                         self._made.clear()
                     self._made[key] = kept
         return Response(kept[1], media_type=_HTML)
 
+    def remake_standings(self) -> None:
+        """Make standings again whose scores have changed; what is wrong with one of them is logged."""
+        with _logged("standings were not looked at"):
+            for board in stale_boards(self.board):
+                # Each by itself: one whose measure is not installed here comes again at each look.
+                with _logged(f"standings of board {board} could not be made"):
+                    refresh(self.board, board)
+
     async def keep_standings(self) -> None:
-        """Make standings again whose scores have changed."""
+        """Make standings again every half second, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK)
-            try:
-                for board in await run_in_threadpool(stale_boards, self.board):
-                    await run_in_threadpool(refresh, self.board, board)
-            except RecipeError as error:
-                _LOG.warning("standings could not be made: %s", error)
-            except Exception:  # noqa: BLE001 - logged with its traceback
-                _LOG.exception("standings could not be made")
+            await run_in_threadpool(self.remake_standings)
 
     def refused(self, request: Request, error: Exception) -> Response:
         """The answer to a request that the program refuses: an envelope of the API, or a page."""
@@ -180,9 +183,21 @@ class BoardService:
         return Response(page, refusal.status, refusal.headers, media_type=_HTML)
 
 
+@contextmanager
+def _logged(problem: str) -> Iterator[None]:
+    """Log what goes wrong in the block; a fault of the program with its traceback."""
+    try:
+        yield
+    except RecipeError as error:
+        _LOG.warning("%s: %s", problem, error)
+    except Exception:  # noqa: BLE001 - logged with its traceback
+        _LOG.exception("%s", problem)
+
+
 router = APIRouter()
 
 
+# Async, because FastAPI would start a thread of its pool for each request otherwise.
 async def _service(request: Request) -> BoardService:
     service: BoardService = request.app.state.board
     return service
@@ -248,6 +263,7 @@ def system(service: Service, identity: str) -> Response:
     )  # fmt: skip
 
 
+# Their pages hold nothing that is not public: the script asks the API with the token that the browser keeps.
 @router.get("/submit", include_in_schema=False)
 @router.get("/mine", include_in_schema=False)
 @router.get("/owner", include_in_schema=False)
@@ -298,6 +314,7 @@ async def check(service: Service, request: Request, track: Annotated[str, Query(
     Without a token for smaller submissions only, and for few at once.
     """
     _require_plain(request)
+    # A database that is away lets a question wait for seconds, in which the event loop has to answer others.
     known = await run_in_threadpool(service.account, request) is not None
     intake = service.intake if known else service.anonymous
     async with intake.body(request) as data:

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 from pydantic import TypeAdapter
-from sqlalchemy import Table, delete, func, insert, select, text
+from sqlalchemy import Table, func, insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
@@ -22,9 +22,9 @@ from recipe.artifacts import atomic_path, fingerprint
 from recipe.errors import ConfigError, InputError, RecipeError, first_line
 from recipe.evaluation import board_measures
 from recipe_apps.board.database import Database
-from recipe_apps.board.models import Account, Base, Heartbeat, Job, Role, State
+from recipe_apps.board.models import Account, Base, Job, Role, State
 from recipe_apps.board.scoring import Figures
-from recipe_apps.board.settings import stored_settings
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import BOARD, References, is_account, note, one_line, web_address
 from recipe_apps.board.validation import read_content
 
@@ -49,6 +49,7 @@ def backup(url: str, target: Path) -> int:
         with atomic_path(target) as unfinished, closing(Database(f"sqlite:///{unfinished}")) as copy:
             copy.upgrade()
             rows = copy.write(lambda into: _copy(source, copy, into))
+            # In WAL the last changes may lie in a second file, which nobody would hand on.
             copy.set_journal("DELETE")
     return rows
 
@@ -99,7 +100,6 @@ def restore(file: Path, url: str) -> tuple[int, list[str]]:
             for job in into.scalars(select(Job).where(Job.state == "running")).all():
                 job.state, job.lease, job.lease_until, job.reason = "queued", "", None, reason
                 note(into, now, BOARD, "job", job.submission, job.scorer, "running", "queued", reason)
-            into.execute(delete(Heartbeat))
             owners = select(Account.name).where(Account.role == "owner", Account.revoked.is_(None))
             return rows, list(into.scalars(owners.order_by(Account.name)))
 
@@ -129,6 +129,7 @@ def _copy(source: Database, target: Database, into: Session, known: dict[str, An
         for table in _TABLES:
             if known is not None and table.name in ("standings", "workers"):
                 continue
+            # In blocks: a board may be larger than the memory.
             query, blocks = select(table).execution_options(yield_per=_ROWS_AT_ONCE), None
             while True:
                 try:
@@ -137,7 +138,7 @@ def _copy(source: Database, target: Database, into: Session, known: dict[str, An
                 except DBAPIError as error:
                     if known is None:
                         raise
-                    # Of the file that is read: not to be tried again, as a failure of the target would be.
+                    # The backup cannot be read: trying again, as for a failure of the target, would not help.
                     raise ValueError(first_line(error.orig or error)) from None
                 if not rows:
                     break
@@ -181,7 +182,7 @@ def _require_sound(known: dict[str, Any], table: Table, row: dict[str, Any]) -> 
         case "tracks":
             known[f"track {row['name']}"] = known[f"set {row['reference_set']}"], row["plans"]
         case "scorers":
-            measures = {row["measure"], stored_settings(row["settings"]).measure}
+            measures = {row["measure"], ScorerSettings.stored(row["settings"]).measure}
             if fingerprint(row["identity"])[:16] != row["id"] or not measures <= {*board_measures()}:
                 raise ValueError(f"the scorer {row['id']!r} is not what its name says")
             known[f"scorer {row['id']}"] = known[f"track {row['track']}"][0]
@@ -205,6 +206,7 @@ def _require_sound(known: dict[str, Any], table: Table, row: dict[str, Any]) -> 
 def _unpacked(blob: bytes) -> bytes:
     """A compressed value, unless it is far larger than any of a board."""
     stream = zlib.decompressobj()
+    # Bounded while it is unpacked: a few bytes can hold more than the memory.
     value = stream.decompress(blob, _LARGEST)
     if stream.unconsumed_tail or not stream.eof:
         raise ValueError("a packed value is cut off, or larger than any of a board")

@@ -69,9 +69,7 @@ _AWAY = "does not answer: see that it runs, then try again"
 _MIGRATIONS = str(Path(__file__).with_name("migrations"))
 
 
-def transaction(
-    method: Callable[Concatenate[Any, Session, P], Result],
-) -> Callable[Concatenate[Any, P], Result]:
+def transaction(method: Callable[Concatenate[Any, Session, P], Result]) -> Callable[Concatenate[Any, P], Result]:
     """Let a method of an object with `database` and `patience` run in one transaction, by `Database.write`."""
 
     @wraps(method)
@@ -89,8 +87,10 @@ class Database:
         """Raises InputError for an address that names no SQLite or PostgreSQL database."""
         self.url = address(url)
         self.is_sqlite = make_url(self.url).get_backend_name() == "sqlite"
+        # An idle connection that the server has closed is replaced before it is used.
         options: dict[str, Any] = {"pool_pre_ping": True}
         if self.is_sqlite:
+            # The pool hands a connection to another thread only once the first has given it back.
             options |= {"connect_args": {"timeout": _BUSY, "check_same_thread": False}}
             if not make_url(self.url).database:
                 raise InputError("a board needs a file: give sqlite:///board.db or a path.")
@@ -105,6 +105,7 @@ class Database:
             event.listen(self.engine, "begin", _begin)
             self._reader = self.engine
         else:
+            # All questions of one transaction see one state, as those of SQLite do by themselves.
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         self.writer = self.engine.execution_options(recipe_writes=True)
         self._within = threading.local()
@@ -112,6 +113,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A transaction that sees one state of the database."""
+        # Rows are read after their transaction has ended: they keep their values.
         with Session(self._reader, expire_on_commit=False) as session, session.begin():
             yield session
 
@@ -157,10 +159,7 @@ class Database:
         self.engine.dispose()
 
     def _retried(
-        self,
-        begin: Callable[[], AbstractContextManager[Session]],
-        call: Callable[[Session], Result],
-        patience: float,
+        self, begin: Callable[[], AbstractContextManager[Session]], call: Callable[[Session], Result], patience: float
     ) -> Result:
         outer: Session | None = getattr(self._within, "session", None)
         if outer is not None:
@@ -197,6 +196,7 @@ class Database:
             self.set_journal("WAL")
         with self._opening(), self.engine.connect() as connection:
             config = Config(attributes={"connection": connection})
+            # A configparser takes a % for the beginning of a name.
             config.set_main_option("script_location", _MIGRATIONS.replace("%", "%%"))
             command.upgrade(config, "head")
             connection.commit()
@@ -282,6 +282,8 @@ def _failure(cause: BaseException | None) -> tuple[str, bool]:
 
 def _configure(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions begin below, and nowhere else
+    # SQLite checks references only where it is told to, for each connection. With NORMAL a loss of power could take the
+    # last transactions, since the journal is in WAL.
     for setting in ("foreign_keys=ON", "synchronous=FULL"):
         connection.execute(f"PRAGMA {setting}")
 

@@ -129,6 +129,11 @@ class Account(Base):
     created: Mapped[float] = mapped_column(CheckedColumn("created", "number"), default=0.0)
     revoked: Mapped[float | None] = mapped_column(CheckedColumn("revoked", "number"), default=None)
 
+    @property
+    def is_owner(self) -> bool:
+        """Whether it owns the board, and so sees and may do everything."""
+        return self.role == "owner"
+
 
 class Token(Base):
     """A token is `rb_ID_SECRET`; of the secret the database knows a keyed hash."""
@@ -168,6 +173,10 @@ class Track(Base):
     day_quota: Mapped[int] = mapped_column(CheckedColumn("day_quota", "whole"), default=5)
     total_quota: Mapped[int] = mapped_column(CheckedColumn("total_quota", "whole"), default=100)
 
+    def shows_results_to(self, viewer: Account | None) -> bool:
+        """Whether its figures are for this viewer; None is anybody."""
+        return self.published or (viewer is not None and viewer.is_owner)
+
 
 class Scorer(Base):
     """One scorer is one board; `revision` grows with whatever its page shows."""
@@ -203,6 +212,14 @@ class Submission(Base):
     private: Mapped[bool]
     created: Mapped[float] = mapped_column(CheckedColumn("created", "number"))
     withdrawn: Mapped[float | None] = mapped_column(CheckedColumn("withdrawn", "number"), default=None)
+
+    def belongs_to(self, viewer: Account | None) -> bool:
+        """Whether it is the viewer's own, or the viewer owns the board."""
+        return viewer is not None and (viewer.is_owner or viewer.name == self.account)
+
+    def is_shown_to(self, viewer: Account | None) -> bool:
+        """Whether it is the viewer's, or everybody's."""
+        return self.belongs_to(viewer) or (not self.private and self.withdrawn is None)
 
 
 class Job(Base):

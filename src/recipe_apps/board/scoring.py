@@ -146,17 +146,6 @@ def control_predictions(references: References, plans: int) -> dict[str, list[Pr
     }
 
 
-def label_of(settings: ScorerSettings) -> str:
-    """The name that pages give a scorer."""
-    if settings.label:
-        return settings.label
-    title = measure_named(settings.measure).title
-    if settings.measure == "judge":
-        return settings.model.rsplit("/", 1)[-1]
-    by_encoder = settings.measure in ("proxy", "match", "vpa") or settings.graphs is not None
-    return f"{title} ({settings.encoder})" if by_encoder else title
-
-
 def open_scorer(settings: ScorerSettings, references: References, model: "Model | None" = None) -> OpenScorer:
     """The scorer of these settings on a set of references; a judge asks `model`, and is not asked without it.
 

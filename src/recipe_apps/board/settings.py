@@ -9,6 +9,7 @@ from recipe.artifacts import JsonObject
 from recipe.config import parse_config
 from recipe.config.base import Fraction, Positive, Settings
 from recipe.config.models import JudgeConfig
+from recipe.evaluation import measure_named
 
 
 class ScorerSettings(Settings):
@@ -33,6 +34,20 @@ class ScorerSettings(Settings):
     """With `graphs`: least similarity of a line to its step; left out: measured."""
     root: Path | None = None
     """Folder with CrossTask of `vpa`, on the workers."""
+
+    @classmethod
+    def stored(cls, values: JsonObject) -> "ScorerSettings":
+        """The settings of a scorer, as the database keeps them. Raises ConfigError for those of another version."""
+        return parse_config(dict(values), cls, "the board's scorer")
+
+    @property
+    def shown(self) -> str:
+        """The name that pages give the scorer."""
+        if self.label or self.measure == "judge":
+            return self.label or self.model.rsplit("/", 1)[-1]
+        title = measure_named(self.measure).title
+        by_encoder = self.measure in ("proxy", "match", "vpa") or self.graphs is not None
+        return f"{title} ({self.encoder})" if by_encoder else title
 
 
 class TrackSettings(Settings):
@@ -65,8 +80,3 @@ class BoardSettings(Settings):
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     tracks: Annotated[tuple[TrackSettings, ...], Field(min_length=1)]
-
-
-def stored_settings(values: JsonObject) -> ScorerSettings:
-    """The settings of a scorer, as the database keeps them."""
-    return parse_config(dict(values), ScorerSettings, "the board's scorer")

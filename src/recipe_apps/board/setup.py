@@ -22,8 +22,8 @@ from recipe.world.examples import draw_examples
 from recipe.world.load import load_world
 from recipe_apps.board.database import transaction
 from recipe_apps.board.models import Submission, Track
-from recipe_apps.board.scoring import control_predictions, label_of, open_scorer
-from recipe_apps.board.settings import BoardSettings, ScorerSettings, stored_settings
+from recipe_apps.board.scoring import control_predictions, open_scorer
+from recipe_apps.board.settings import BoardSettings, ScorerSettings
 from recipe_apps.board.store import BOARD, Board, References
 from recipe_apps.board.validation import check_submission
 
@@ -87,6 +87,7 @@ def fill_board(board: Board, session: Session, settings: BoardSettings, root: Pa
 
 def _drawn(examples: Sequence[Example], count: int) -> list[str]:
     """The ids of some examples, drawn by a hash."""
+    # By hash: nobody chose them, and a board that is made again shows the same ones.
     names = [example.example_id for example in examples]
     return sorted(names, key=lambda name: sha256(f"public {name}".encode()).hexdigest())[:count]
 
@@ -96,11 +97,12 @@ def add_track(
     board: Board, session: Session, track: Track, references: References, scorers: Sequence[ScorerSettings]
 ) -> None:
     """Add a track with its scorers and its control rows. Raises InputError for a scorer that cannot be opened."""
+    # Opened before anything is stored: what cannot be opened leaves no track behind.
     identities = [open_scorer(settings, references).identity for settings in scorers]
     board.add_track(track, references)
     for settings, identity in zip(scorers, identities, strict=True):
         stored = settings.model_dump(mode="json")
-        board.add_scorer(track.name, settings.measure, label_of(settings), stored, identity, BOARD)
+        board.add_scorer(track.name, settings.measure, settings.shown, stored, identity, BOARD)
     added = board.track(track.name)
     for control, plans in control_predictions(references, added.plans).items():
         send(board, BOARD, added, plans, control, remark="A control row.", control=control)
@@ -127,7 +129,7 @@ def rescore(
     not those of this program.
     """
     row = board.scorer(scorer)
-    stored = stored_settings(row.settings).model_dump(mode="json")
+    stored = ScorerSettings.stored(row.settings).model_dump(mode="json")
     settings = parse_config(changed_values(stored, changes), ScorerSettings, "the scorer", changes)
     track = board.track(row.track)
     references = board.references(track.reference_set)
@@ -140,7 +142,7 @@ def rescore(
         raise InputError(f"{problem}; make a new board with `recipe board init`.")
 
     values, replaced = settings.model_dump(mode="json"), "" if keep else scorer
-    return board.add_scorer(row.track, settings.measure, label_of(settings), values, identity, actor, replaced)
+    return board.add_scorer(row.track, settings.measure, settings.shown, values, identity, actor, replaced)
 
 
 def demo_board(url: str, run: Path | None, encoder: str = "minilm") -> tuple[Board, dict[str, str]]:

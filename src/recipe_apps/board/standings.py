@@ -1,4 +1,4 @@
-"""Standings of a board: who stands where, which differences are more than chance, and the table as CSV.
+"""Standings of a board: the place of each system, which differences are more than chance, and the table as CSV.
 
 Systems are ordered by their figure. Two are tied where the 95% interval of their paired difference holds 0: each
 example is compared with itself, and whole videos or goals are drawn, as in `recipe evaluate compare`. A place begins
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,21 +52,14 @@ _CELL = 30_000
 _FORMULA = ("=", "+", "-", "@")
 
 
-class Rank(NamedTuple):
-    """A system in the order of a board."""
-
-    row: int
-    """Its index among the systems."""
-    name: str
-    """`1`, or `=2` where several share it."""
-    gap: Interval | None
-    """It minus the next one; None for the last, and where no example is scored for both."""
-
-
 def places_of(
     values: Array, datasets: Sequence[str], clusters: Sequence[str], figures: Sequence[float]
-) -> list[Rank]:  # fmt: skip
-    """Systems by `figures` [systems], best first; `values` [systems, examples] are NaN where there is no score."""
+) -> list[tuple[int, str, Interval | None]]:  # fmt: skip
+    """Systems by `figures` [systems], best first; `values` [systems, examples] are NaN where there is no score.
+
+    For each system its index, its place, such as `1`, or `=2` where several share it, and it minus the next one: None
+    for the last, and where no example is scored for both.
+    """
     # Python's sort is stable: systems with one figure stay in the order in which they came.
     order = sorted(range(len(values)), key=lambda row: -figures[row])
     ordered = values[order]
@@ -85,7 +78,7 @@ def places_of(
         leaders[leader:end] = [leader] * (end - leader)
         leader = end
     names = [f"{'=' if leaders.count(leader) > 1 else ''}{leader + 1}" for leader in leaders]
-    return list(map(Rank, order, names, [*gaps, None]))
+    return list(zip(order, names, [*gaps, None], strict=False))  # without systems there is no last one
 
 
 def _differences(
@@ -210,21 +203,22 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
     newest = {(row.account, row.system): row.id for row in scored}
     latest = {row.id for row in scored if not row.control and newest[row.account, row.system] == row.id}
     competing = [row for row in scored if row.id in latest and row.figures["unscored_share"] <= MOST_UNSCORED]
+    # The shape is stated: without a system numpy would make it one-dimensional.
     values = np.array([_values(row.per_example) for row in competing]).reshape(len(competing), len(datasets))
     places = places_of(values, datasets, clusters, [row.figures["value"]["mean"] for row in competing])
-    placed = {competing[place.row].id: place for place in places}
+    placed = {competing[row].id: (name, gap) for row, name, gap in places}
     # The difference of two means as they are shown tells nothing that they do not.
     whole = {name: own["value"]["mean"] for name, own in shown.items() if own["value"] and own["complete"]}
-    following = {competing[place.row].id: competing[below.row].id for place, below in pairwise(places)}
+    following = {competing[row].id: competing[below].id for (row, *_), (below, *_) in pairwise(places)}
     rows = []
     for row in sorted(scored, key=lambda row: -row.figures["value"]["mean"]):
-        own, place, share = shown[row.id], placed.get(row.id), row.figures["unscored_share"]
-        gap, below = place.gap if place else None, following.get(row.id, "")
+        own, below, share = shown[row.id], following.get(row.id, ""), row.figures["unscored_share"]
+        place, gap = placed.get(row.id, ("", None))
         apart = whole[row.id] - whole[below] if row.id in whole and below in whole else None
         missing = f"{share:.1%} of its verdicts are missing, more than {MOST_UNSCORED:.0%}"
         rows.append(
             {
-                "place": place.name if place else "",
+                "place": place,
                 "submission": row.id,
                 "system": row.system,
                 "by": row.display,
@@ -238,7 +232,7 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
                 "unscored": own["unscored"],
                 "unscored_share": round(share, 4),
                 "complete": own["complete"],
-                "no_place": missing if row.id in latest and place is None else "",
+                "no_place": missing if row.id in latest and not place else "",
                 "created": row.created,
                 "link": row.link,
                 "private": False,
@@ -246,7 +240,7 @@ def standings_of(board: Board, scorer: str) -> JsonObject:
             }
         )
     # Half the width of the median interval: a smaller difference is not told from chance here.
-    gaps = [place.gap for place in places if place.gap is not None]
+    gaps = [gap for *_, gap in places if gap is not None]
     widths = [(gap.high - gap.low) / 2 for gap in gaps if gap.low is not None and gap.high is not None]
     return {"rows": rows, "resolvable": _outwards(median(widths), kind.digits - 1) if widths else None}
 

@@ -51,6 +51,8 @@ _ID_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 _AT_ONCE = 200
 # Submissions of which it is remembered what they answer.
 _REMEMBERED = 50_000
+# Why a job was cancelled that runs once its scorer is used again.
+_RETIRED = "the scorer was retired"
 # Sets of references that are kept in memory.
 _REFERENCE_SETS = 16
 
@@ -124,6 +126,7 @@ class Board:
                 raise InputError("the database holds a board already; give another one, or use that.")
             now = database.now(session)
             session.add_all([Meta(key="title", value=title), Meta(key="token key", value=secrets.token_hex(32))])
+            # Revoked from its beginning: nobody is ever to hold a token of it.
             session.add(Account(name=BOARD, display="control", role="submitter", created=now, revoked=now))
             note(session, now, BOARD, "board made", reason=title)
             board = cls(database)
@@ -188,6 +191,7 @@ class Board:
         """Who holds a token; None for one that is unknown or revoked."""
         prefix, _, rest = token.partition("_")
         identity, _, secret = rest.partition("_")
+        # The type of the column would refuse such a text as a field; here it is a token that nobody knows.
         if prefix != "rb" or not secret or len(token) > 200 or not (token.isascii() and token.isprintable()):
             return None
         query = (
@@ -196,6 +200,7 @@ class Board:
             .where(Token.id == identity[:16], Token.revoked.is_(None), Account.revoked.is_(None))
         )
         for row in self.database.rows(query):
+            # In constant time: a time that depends on the texts would tell how far a guess is right.
             if hmac.compare_digest(self._hash(secret), row.hash):
                 account: Account = row.Account
                 return account
@@ -206,6 +211,7 @@ class Board:
         return hmac.new(self._key, secret.encode(), sha256).hexdigest()
 
     def _add_token(self, session: Session, now: float, name: str) -> str:
+        # The id finds the row, so that the secret itself is neither stored nor searched for.
         identity, secret = random_id(12), secrets.token_urlsafe(32)
         session.add(Token(id=identity, account=name, hash=self._hash(secret), created=now))
         return f"rb_{identity}_{secret}"
@@ -315,13 +321,26 @@ class Board:
     ) -> tuple[str, int]:  # fmt: skip
         """A scorer of a track, and a job for each of its submissions; returns its board's id and the number of jobs.
 
-        A scorer that is there already is taken up again, and gets the jobs that it lacks. `replaced` is retired.
+        A scorer that was retired is taken up again: it gets the jobs that it lacks, and those that its retirement
+        cancelled. `replaced` is retired.
         """
         board = fingerprint(identity)[:16]
         now = self.database.now(session)
         # What is sent or withdrawn meanwhile waits: it would get no job here, or one that nobody cancels.
         session.execute(select(Track.name).where(Track.name == track).with_for_update())
-        if session.get(Scorer, board) is not None:
+        cancelled = (
+            select(Job)
+            .join(Submission, Submission.id == Job.submission)
+            .where(
+                Job.scorer == board, Job.state == "cancelled", Job.reason == _RETIRED, Submission.withdrawn.is_(None)
+            )
+        )
+        again = session.scalars(cancelled.order_by(Job.id).with_for_update(of=Job)).all()
+        for job in again:
+            self._requeue(session, now, actor, job, "the scorer was taken up again")
+        if (known := session.get(Scorer, board)) is not None:
+            if known.retired is not None:
+                note(session, now, actor, "scorer taken up again", track, board, reason=label)
             session.execute(update(Scorer).where(Scorer.id == board).values(retired=None))
         else:
             session.add(
@@ -342,7 +361,7 @@ class Board:
         touch(session, [board])
         if replaced:
             self.retire(replaced, actor)
-        return board, len(identities)
+        return board, len(identities) + len(again)
 
     @transaction
     def retire(self, session: Session, board: str, actor: str = BOARD) -> None:
@@ -352,7 +371,7 @@ class Board:
         if session.scalars(select(Track.name).where(Track.name == track).with_for_update()).first() is None:
             raise Unknown(f"there is no board {board[:40]!r}.")
         note(session, now, actor, "scorer retired", "", board)
-        self._cancel(session, now, actor, Job.scorer == board, "the scorer was retired")
+        self._cancel(session, now, actor, Job.scorer == board, _RETIRED)
         session.execute(update(Scorer).where(Scorer.id == board).values(retired=now))
 
     # Submissions
@@ -375,6 +394,7 @@ class Board:
         same = select(Submission.id).where(*own, Submission.sha == checked.sha)
         if (known := session.scalars(same).first()) is not None:
             return known, False
+        # Shared: accounts need not wait for each other, only for a change of the scorers or of the rules.
         rules = session.scalars(select(Track).where(Track.name == track).with_for_update(read=True)).one()
         if not control:
             if rules.closed:
@@ -414,7 +434,9 @@ class Board:
         if not values:
             return
         now = self.database.now(session)
-        session.execute(update(Submission).where(Submission.id == identity).values(**values))
+        changed = session.execute(update(Submission).where(Submission.id == identity).values(**values))
+        if not changed.rowcount:  # type: ignore[attr-defined]
+            raise Unknown(f"there is no submission {identity[:40]!r}.")
         note(session, now, account, "submission changed", identity, reason=", ".join(values))
         touch(session, session.scalars(select(Job.scorer).where(Job.submission == identity)).all())
 
@@ -443,9 +465,15 @@ class Board:
         session.add(Job(submission=submission, scorer=board, not_before=now, queued=now))
         note(session, now, actor, "job", submission, board, after="queued")
 
+    def _requeue(self, session: Session, now: float, actor: str, job: Job, reason: str) -> None:
+        before = job.state
+        job.state, job.attempts, job.not_before, job.queued, job.ended, job.reason = "queued", 0, now, now, None, ""
+        note(session, now, actor, "job", job.submission, job.scorer, before, "queued", reason)
+
     def _cancel(self, session: Session, now: float, actor: str, which: ColumnElement[bool], reason: str) -> None:
         """Cancel what is queued or running; a worker at it notices when it is done."""
         unended = select(Job).where(which, Job.state.in_(("queued", "running"))).with_for_update()
+        # Read again once they are locked: a worker may have ended a job that this session saw before.
         for job in session.scalars(unended.execution_options(populate_existing=True)).all():
             before = job.state
             job.state, job.ended, job.reason, job.lease, job.lease_until = "cancelled", now, reason, "", None
@@ -475,9 +503,7 @@ class Board:
         retired = session.scalar(select(Scorer.retired).where(Scorer.id == job.scorer))
         if withdrawn is not None or retired is not None:
             raise InputError(f"job {number} is of a withdrawn submission or a retired scorer; it stays as it is.")
-        before = job.state
-        job.state, job.attempts, job.not_before, job.queued, job.ended, job.reason = "queued", 0, now, now, None, ""
-        note(session, now, actor, "job", job.submission, job.scorer, before, "queued", "the owner asked")
+        self._requeue(session, now, actor, job, "the owner asked")
 
 
 def note(
@@ -491,6 +517,7 @@ def note(
 
 def touch(session: Session, boards: Iterable[str]) -> None:
     """Say that what these boards show has changed."""
+    # Sorted: two transactions that lock the same rows in different orders would deadlock.
     for board in sorted(boards):
         session.execute(update(Scorer).where(Scorer.id == board).values(revision=Scorer.revision + 1))
 

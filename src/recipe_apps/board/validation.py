@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ValidationError, ValidationInfo
 
 from recipe.artifacts import JsonObject, half_character, json_line
+from recipe.errors import listed
 from recipe.planning.predictions import Prediction
 from recipe.rows import Count, faults_of, quoted_value, validated
 from recipe.types import Example
@@ -29,7 +30,7 @@ _SHOWN = 60
 _MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
 # Plans of twenty steps of thirty characters for ten thousand questions are 7 MB.
 MOST_BYTES = 20_000_000
-"""Of a submission. No limit but that of problems is for what the program submits itself."""
+"""The largest submission. What the program submits itself is bounded by the number of problems alone."""
 # Bytes of one line, steps of a plan, and characters of a step.
 _LINE, _STEPS, _CHARACTERS = 200_000, 100, 2_000
 # Problems that are listed; the others are counted.
@@ -81,15 +82,11 @@ class SubmissionCheck:
 
 
 def check_submission(
-    data: bytes,
-    questions: Mapping[str, Example],
-    plans: int,
-    other_ids: Collection[str] = (),
-    bounded: bool = True,
+    data: bytes, questions: Mapping[str, Example], plans: int, other_ids: Collection[str] = (), bounded: bool = True
 ) -> SubmissionCheck:
     """Check a submission's bytes against the questions of a track, of which each needs `plans` plans.
 
-    `other_ids` are those of other tracks, which are told apart from ids that nobody knows. Never raises for bad data.
+    `other_ids` are the ids of other tracks: for those the remedy is another track. Never raises for bad data.
     """
     checked = SubmissionCheck(len(questions))
     # By question and number of the plan: the line, and the steps; also of a plan with faults, which is not missing.
@@ -108,9 +105,10 @@ def check_submission(
                 continue
             example, sample, steps = row
             if isinstance(example, str) and example not in questions:
-                where, remedy = ("a question of another track", "choose the right track")
+                where, remedy = "a question of another track", "choose the right track"
                 if example not in other_ids:
-                    where, remedy = ("no question of this track", "give ids of the questions only")
+                    ids = listed([quoted_value(name) for name in islice(questions, 3)])
+                    where, remedy = "no question of this track", f"give ids of its questions, such as {ids}"
                 checked.add(number, "example_id", f"{quoted_value(example)} is {where}", remedy)
             if type(sample) is int and sample >= plans:
                 several = f"number the plans of a question 0 to {plans - 1}"
@@ -179,7 +177,7 @@ _Row = make_dataclass(
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> JsonObject:
-    """A JSON object. Raises KeyError for a key that stands twice in it."""
+    """A JSON object. Raises KeyError for a key that occurs twice."""
     row = dict(pairs)
     if len(row) < len(pairs):
         raise KeyError(next(name for name, times in Counter(name for name, _ in pairs).items() if times > 1))
@@ -197,7 +195,7 @@ def _read(line: bytes, number: int, bounded: bool, checked: SubmissionCheck) -> 
     except UnicodeDecodeError as error:
         problem, remedy = f"the text is not UTF-8 at byte {error.start} of the line", "save the file as UTF-8"
     except KeyError as error:
-        field, problem, remedy = error.args[0], "the key stands twice in the object", "keep one"
+        field, problem, remedy = error.args[0], "the key occurs twice in the object", "keep one"
     except json.JSONDecodeError as error:
         problem = f"not valid JSON ({error.msg} at column {error.colno})"
     except (RecursionError, ValueError):

@@ -17,18 +17,7 @@ from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
 from recipe.evaluation.metrics import METRICS, is_beaten
-from recipe_apps.board.models import (
-    Account,
-    Heartbeat,
-    Job,
-    LogLine,
-    Score,
-    Scorer,
-    Standing,
-    Submission,
-    Token,
-    Track,
-)
+from recipe_apps.board.models import Account, Heartbeat, Job, LogLine, Score, Scorer, Standing, Submission, Token, Track
 from recipe_apps.board.scoring import LEAST_EXAMPLES
 from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
 from recipe_apps.board.store import Board, Unknown
@@ -115,8 +104,8 @@ class Views:
             "examples": len(examples),
             "clusters": len({kind.cluster_of(example) for example in examples}),
             "cluster": kind.cluster,
-            "leaders": leaders_in_words(self._rows(scorer, track, viewer)),
-            "resolvable": value["resolvable"] if _are_visible(track, viewer) else None,
+            "leaders": _leaders_in_words(self._rows(scorer, track, viewer)),
+            "resolvable": value["resolvable"] if track.shows_results_to(viewer) else None,
             "as_of": made,
             "others": [
                 self._summary(other, track, viewer)
@@ -124,6 +113,7 @@ class Views:
                 if other.track == track.name and other.id != board
             ],
         }
+        # A dataset of few questions is named, but has no figure (`LEAST_EXAMPLES`).
         counts = Counter(example.source for example in examples)
         return {
             "board": self._summary(scorer, track, viewer) | about,
@@ -160,7 +150,7 @@ class Views:
         return kept[1:]
 
     def _rows(self, scorer: Scorer, track: Track, viewer: Account | None) -> list[JsonObject]:
-        if not _are_visible(track, viewer):
+        if not track.shows_results_to(viewer):
             return []
         rows: list[JsonObject] = self._standing(scorer.id)[1]["rows"]
         return rows
@@ -221,22 +211,22 @@ class Views:
     def submission(self, identity: str, viewer: Account | None = None) -> JsonObject:
         """A system's page. Raises Unknown for a submission that is not there for this viewer."""
         [row] = self._submissions(Submission.id == identity) or [None]
-        if row is None or not _may_see(row.Submission, viewer):
+        if row is None or not row.Submission.is_shown_to(viewer):
             raise Unknown(f"there is no submission {identity[:40]!r}.")
         own: Submission = row.Submission
         track = self.board.track(own.track)
         same = self._submissions(
             Submission.account == own.account, Submission.system == own.system, Submission.track == own.track
         )
-        others = [other for other in same if other.Submission.id != own.id and _may_see(other.Submission, viewer)]
+        others = [other for other in same if other.Submission.id != own.id and other.Submission.is_shown_to(viewer)]
         lines = self.board.database.scalars(select(LogLine).where(LogLine.object == identity).order_by(LogLine.id))
-        # Of the questions that the owner made public, the system's first plan of each; none of a control row.
+        # The system's first plan for each question that the owner made public; a control row shows none.
         questions, plans = self.board.questions(track), {}
         if track.shown_examples and not own.control:
             plans = {plan.example_id: plan for plan in reversed(read_content(zlib.decompress(own.content)))}
         return {
             "submission": self._described([row], viewer)[0],
-            "boards": self._results(own, track, viewer) if _are_visible(track, viewer) else [],
+            "boards": self._results(own, track, viewer) if track.shows_results_to(viewer) else [],
             "history": [
                 {
                     "time": line.time,
@@ -297,6 +287,7 @@ class Views:
                 session.scalars(select(Job.id).where(Job.state == "queued").order_by(Job.id)).all(),
             )
         )
+        # By number: workers take the oldest job first.
         positions = {number: position for position, number in enumerate(waiting, 1)}
         figures = self._figures(own)
         scorers = {scorer.id: scorer for scorer in self.board.scorers()}
@@ -305,7 +296,7 @@ class Views:
         for row in rows:
             submission: Submission = row.Submission
             track = tracks[submission.track]
-            visible = _are_visible(track, viewer)
+            visible = track.shows_results_to(viewer)
             of_row = []
             for job in (job for job in jobs if job.submission == submission.id):
                 standing = self._standing(job.scorer)[1] if visible and job.state == "scored" else {"by_submission": {}}
@@ -335,9 +326,7 @@ class Views:
                     "by": row.display,
                     **_picked(submission, "account", "created", "private", "withdrawn", "control", "link", "note"),
                     "plans": submission.plans,
-                    "sha": submission.sha
-                    if viewer and (viewer.role == "owner" or viewer.name == submission.account)
-                    else "",
+                    "sha": submission.sha if submission.belongs_to(viewer) else "",
                     "state": state,
                     "jobs": of_row,
                 }
@@ -476,10 +465,10 @@ class Views:
         return [_picked(line, *names) for line in self.board.database.scalars(query)]
 
 
-def leaders_in_words(rows: Sequence[JsonObject]) -> str:
+def _leaders_in_words(rows: Sequence[JsonObject]) -> str:
     """Who is first on a board, or that this cannot be told; empty where fewer than two systems have a place.
 
-    >>> leaders_in_words([{"place": "=1", "system": "a"}, {"place": "=1", "system": "b"}])
+    >>> _leaders_in_words([{"place": "=1", "system": "a"}, {"place": "=1", "system": "b"}])
     'All 2 systems tie: the first differs from none of them by more than chance.'
     """
     placed = [row for row in rows if row["place"]]
@@ -509,14 +498,3 @@ def metric_title(name: str) -> str:
 def _picked(row: object, *names: str) -> JsonObject:
     """Some fields of a row."""
     return {name: getattr(row, name) for name in names}
-
-
-def _are_visible(track: Track, viewer: Account | None) -> bool:
-    """Whether the results of a track are for this viewer."""
-    return track.published or (viewer is not None and viewer.role == "owner")
-
-
-def _may_see(submission: Submission, viewer: Account | None) -> bool:
-    """Whether a submission is the viewer's, or everybody's."""
-    own = viewer is not None and (viewer.role == "owner" or viewer.name == submission.account)
-    return own or (not submission.private and submission.withdrawn is None)

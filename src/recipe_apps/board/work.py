@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+import time
 import traceback
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -29,7 +30,7 @@ from recipe.planning.predictions import Prediction
 from recipe_apps.board.database import transaction
 from recipe_apps.board.models import Heartbeat, Job, Score, Scorer, State, Submission
 from recipe_apps.board.scoring import Figures, OpenScorer, open_scorer
-from recipe_apps.board.settings import stored_settings
+from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.store import BOARD, Board, note, random_id, touch
 from recipe_apps.board.validation import read_content
 
@@ -132,15 +133,18 @@ class Queue:
         note(session, now, self._worker, "job", job.submission, job.scorer, "running", state, reason)
         if figures is not None:
             blob = zlib.compress(np.asarray(values, dtype="<f8").tobytes(), 6)
+            # Little-endian by name: workers on other machines and a restored backup read the same numbers.
             score = {"figures": to_json(figures), "per_example": blob, "created": now}
             session.add(Score(submission=job.submission, scorer=job.scorer, **score))
             touch(session, [job.scorer])
         return True
 
     @transaction
-    def later(self, session: Session, job: Job, reason: str, pause: float, attempts: int) -> None:
-        """Put a job back, to be tried again after a pause, with so many `attempts` behind it."""
+    def later(self, session: Session, job: Job, reason: str, failures: int, attempts: int) -> None:
+        """Put a job back with so many `attempts` behind it; it may run after 1 s, twice that for each failure."""
         now = self.database.now(session)
+        # Bounded before it is a power: each job of a board counts, and the 1,024th power of 2.0 is no float.
+        pause = min(LONGEST_WAIT, 2.0 ** min(failures, 10))
         held = update(Job).where(Job.id == job.id, Job.lease == job.lease, Job.state == "running")
         values = {"state": "queued", "lease": "", "lease_until": None, "attempts": attempts, "reason": reason}
         if session.execute(held.values(not_before=now + pause, **values)).rowcount:  # type: ignore[attr-defined]
@@ -170,7 +174,7 @@ class Queue:
 
 def _claimable(now: float, boards: Collection[str]) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     """Which jobs of these boards may run, and which jobs of any board nobody holds any more."""
-    # A pause that is longer than any was begun before the clock went back, and so was a lease.
+    # The clock went back where a pause or a lease ends later than any that is given now.
     due = or_(Job.not_before <= now, Job.not_before > now + LONGEST_WAIT)
     lost = and_(Job.state == "running", not_(Job.lease_until.between(now, now + LONGEST_LEASE)))
     return and_(Job.state == "queued", Job.scorer.in_(list(boards)), due), lost
@@ -196,8 +200,9 @@ class Worker:
         self._queue, self._judge = Queue(board, name or f"{socket.gethostname()}-{os.getpid()}", lease), judge
         self._lease, self._poll = lease, poll
         self._stack = ExitStack()
-        # By board: the scorer, or None where this worker cannot be it.
-        self._opened: dict[str, OpenScorer | None] = {}
+        self._opened: dict[str, OpenScorer] = {}
+        # Of a board whose scorer could not be opened: when that is tried again.
+        self._retried: dict[str, float] = {}
         self._models: dict[str, Model] = {}
         self._waits: dict[str, int] = {}
         self._stop = threading.Event()
@@ -213,12 +218,7 @@ class Worker:
         # Two signs of life may be lost before others take a job over, or take the worker for dead.
         with self._stack, _repeated(min(self._lease / 3, WORKER_TIMEOUT / 4), self._queue.beat):
             while not self._stop.is_set():
-                usable = []
-                for scorer in self._queue.scorers(self._measures):
-                    if scorer.id not in self._opened:
-                        self._opened[scorer.id] = self._open(scorer)
-                    if self._opened[scorer.id] is not None:
-                        usable.append(scorer.id)
+                usable = [row.id for row in self._queue.scorers(self._measures) if self._can_score(row)]
                 job = self._queue.claim(usable) if usable else None
                 if job is not None:
                     done += self._work(job)
@@ -228,10 +228,15 @@ class Worker:
                     self._stop.wait(self._poll)
         return done
 
-    def _open(self, row: Scorer) -> OpenScorer | None:
-        """The scorer of a board; None if this worker cannot run it, which submitters see next to their jobs."""
+    def _can_score(self, row: Scorer) -> bool:
+        """Open the scorer of a board; False if this worker cannot run it, which submitters see next to their jobs."""
+        now = time.monotonic()
+        if row.id in self._opened or now < self._retried.get(row.id, now):
+            return row.id in self._opened
+        # Not for good: a database comes back, and what is missing on this machine may be put there.
+        self._retried[row.id] = now + LONGEST_WAIT
         try:
-            settings, model = stored_settings(row.settings), None
+            settings, model = ScorerSettings.stored(row.settings), None
             if settings.measure == "judge":
                 if self._judge is None:
                     raise InputError("--endpoint is missing: the address of the judge.")
@@ -244,17 +249,17 @@ class Worker:
             if fingerprint(scorer.identity) != fingerprint(row.identity):
                 problem = "it is another scorer, of another version, encoder or references"
                 raise InputError(f"{problem}; start one of the board's, or run `recipe board rescore`")
+            self._opened[row.id] = scorer
         except (RecipeError, OSError) as error:
             _LOG.error("board %s: this worker cannot score it: %s", row.id, error)
             self._queue.explain(row.id, f"a worker is there that cannot score this: {error}"[:500])
-            return None
+            return False
         _LOG.info("board %s: ready to score by %s", row.id, settings.measure)
-        return scorer
+        return True
 
     def _work(self, job: Job) -> bool:
         """Score one job while its lease is extended; whether it was scored."""
         scorer = self._opened[job.scorer]
-        assert scorer is not None
         _LOG.info("job %d: submission %s on board %s, attempt %d", job.id, job.submission, job.scorer, job.attempts)
         try:
             with _repeated(self._lease / 3, lambda: self._queue.extend(job)):
@@ -266,9 +271,8 @@ class Worker:
             # The judge cannot be asked, or its endpoint refuses: the owner's matter, not the submitter's. Each further
             # failure of a board waits longer. No worker died, so that the attempt does not count.
             failures = self._waits[job.scorer] = self._waits.get(job.scorer, 0) + 1
-            pause = min(LONGEST_WAIT, 2.0**failures)
-            _LOG.warning("job %d waits %g s: %s", job.id, pause, error)
-            self._queue.later(job, f"waits for the scorer: {error}"[:500], pause, job.attempts - 1)
+            _LOG.warning("job %d waits: %s", job.id, error)
+            self._queue.later(job, f"waits for the scorer: {error}"[:500], failures, job.attempts - 1)
             return False
         except Exception as error:  # noqa: BLE001 - logged with its traceback
             _LOG.error("job %d: a fault of the program\n%s", job.id, traceback.format_exc())
@@ -276,7 +280,7 @@ class Worker:
             if job.attempts >= _FAULTS:
                 self._queue.finish(job, None, reason=f"the scorer failed ({name}); the owner's log says more")
             else:
-                self._queue.later(job, f"the scorer failed ({name}), and tries again", 1.0, job.attempts)
+                self._queue.later(job, f"the scorer failed ({name}), and tries again", 0, job.attempts)
             return False
         self._waits.pop(job.scorer, None)
         return self._queue.finish(job, figures, values)
@@ -295,6 +299,7 @@ def _repeated(seconds: float, call: Callable[[], object]) -> Iterator[None]:
             except RecipeError as error:
                 _LOG.warning("the heartbeat of a worker or a lease failed: %s", error)
 
+    # A daemon: one that waits for a database must not hold up the end of the process.
     thread = threading.Thread(target=repeat, name="heartbeat", daemon=True)
     thread.start()
     try:

@@ -384,8 +384,7 @@ def backup(
 
 @app.command("restore")
 def restore(
-    file: Annotated[Path, typer.Argument(help="File that `recipe board backup` wrote.")],
-    database: Database = _DEFAULT,
+    file: Annotated[Path, typer.Argument(help="File that `recipe board backup` wrote.")], database: Database = _DEFAULT
 ) -> None:
     """Copy a backup into an empty database; what was running then is queued again.
 
@@ -419,11 +418,9 @@ def export(
         from recipe_apps.board.standings import as_csv, refresh
         from recipe_apps.board.views import Views
 
-        views = Views(opened)
-        owner = Account(name="owner", display="", role="owner")
-        summary = views.table(board, {}, owner)["board"]
         refresh(opened, board)
-        rows, datasets = Views(opened).rows(board, owner)
+        views, owner = Views(opened), Account(name="owner", display="", role="owner")
+        summary, (rows, datasets) = views.table(board, {}, owner)["board"], views.rows(board, owner)
     if output.suffix == ".json":
         write_json(output, {"board": summary, "rows": rows})
     else:
@@ -452,8 +449,7 @@ def add_account(
 @account.command("token")
 @shows
 def new_token(
-    name: Annotated[str, typer.Argument(help="Name of the account.")],
-    database: Database = _DEFAULT,
+    name: Annotated[str, typer.Argument(help="Name of the account.")], database: Database = _DEFAULT
 ) -> CommandOutput:
     """Make a further token for an account, such as for one that was lost.
 

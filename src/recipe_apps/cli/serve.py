@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import Field
 
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, FLAGS, SEARCH, open_for_command, phi_settings, require_searchable
 from recipe.cli.reward_options import Method, service_token, settings
-from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig, SearchConfig
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig, SearchConfig, Settings
 from recipe.errors import InputError
-from recipe_apps.serving.settings import PageSettings
 
 if TYPE_CHECKING:
     from recipe.models.model import Model
@@ -23,6 +23,14 @@ _DEMO = Path("runs/demo")
 _OFFERED = 6
 # Parameters below which several threads only slow each other down on a processor.
 _SMALL = 200_000_000
+
+
+class PageSettings(Settings):
+    """How much one visitor may take."""
+
+    per_address: Annotated[int, Field(ge=0)] = 0
+    """Readers of events and runs that wait, of one address at once; 0: half of all. Behind a proxy all visitors share
+    one address."""
 
 
 @with_settings(

@@ -1,7 +1,7 @@
 """The requests of many coroutines, scored in the batches of `recipe.reward.batcher`: limits, time and clients that go.
 
-The event loop only accepts and answers. Time is kept by a thread of its own and what is computed first counts,
-so that a busy event loop never turns a reward into a timeout.
+The event loop only accepts and answers. A separate thread keeps time, and whatever is computed first counts, so that a
+busy event loop never turns a reward into a timeout.
 """
 
 import asyncio
@@ -49,20 +49,12 @@ class Batcher:
     """Scores the requests of many coroutines, all that wait in one batch; `warm` is run first."""
 
     def __init__(
-        self,
-        scorer: Scorer,
-        timeout: float,
-        metrics: ServiceMetrics,
-        warm: Callable[[], object] | None = None,
+        self, scorer: Scorer, timeout: float, metrics: ServiceMetrics, warm: Callable[[], object] | None = None
     ) -> None:
         """A request that is not scored in `timeout` seconds ends in an error."""
         self._scorer, self._timeout, self._metrics, self._warm = scorer, timeout, metrics, warm
         self._batches: ThreadBatcher[PromptedPlan, Reward] = ThreadBatcher(
-            self._compute,
-            window=_LINGER,
-            largest=_BATCH,
-            heaviest=_BATCH_CHARACTERS,
-            prepare=self._warm_up,
+            self._compute, window=_LINGER, largest=_BATCH, heaviest=_BATCH_CHARACTERS, prepare=self._warm_up
         )
         # Requests without an answer: when each was accepted, whether its client is still there, and who scores it.
         self._open: dict[Future[list[Reward]], tuple[float, IsDisconnected, Scorer]] = {}

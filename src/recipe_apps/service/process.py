@@ -1,4 +1,4 @@
-"""A verifier in a process of its own: scoring and answering then do not take turns at one interpreter.
+"""A verifier in a separate process: scoring and answering then do not take turns at one interpreter.
 
 The process ends when the pipe to it is closed, however this process ends. One that has died is started again by the
 next batch; the batch that it died with fails.
@@ -26,7 +26,7 @@ _GRACE = 5.0
 
 
 class ScoringProcess:
-    """A `Scorer` in a process of its own; for one thread, and another one that closes it.
+    """A `Scorer` in a separate process; for one thread, and another one that closes it.
 
     `open_scorer` is called in the process: it must pickle, as a function of a module does.
     """
@@ -40,6 +40,7 @@ class ScoringProcess:
     def start(self) -> None:
         """Start the process and wait until its scorer is open. Raises ComputeError with the reason why it is not."""
         self.close()
+        # Not forked: a fork copies the locks that other threads hold, and nobody would release them.
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._child = context.Process(target=_run, args=(theirs, self._open_scorer), name="recipe-rewards", daemon=True)

@@ -84,7 +84,7 @@ _MEANINGS = {
 
 @dataclass(frozen=True)
 class Served:
-    """What stands behind the page."""
+    """The models, the corpus and the settings that a page serves."""
 
     planner: Planner
     model: str
@@ -110,6 +110,7 @@ class _RunEvents(EventSourceResponse):
     """Events of a run to one reader, who counts in `readers` under these names until the response ends in any way."""
 
     def __init__(self, events: AsyncIterator[bytes], readers: Counter[str], names: Collection[str]) -> None:
+        # nginx would gather events until its buffer is full, and hand them on together.
         super().__init__(events, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         self._readers, self._names = readers, names
         readers.update(names)
@@ -164,13 +165,13 @@ class PlannerPage:
         _LOG.warning("%s: new runs ask corpus %s from now on", watch.folder, opened.manifest["id"])
 
     async def keep_looking(self) -> None:
-        """Look at the corpus's folder at intervals, for ever."""
+        """Look at the corpus's folder every second, until cancelled."""
         while True:
             await asyncio.sleep(LOOK)
             await run_in_threadpool(self.look)
 
     async def expire(self) -> None:
-        """Forget runs and clips that are not needed any more, for ever."""
+        """Forget runs and clips that are not needed any more, every second until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP)
             self.runs.sweep()
@@ -295,7 +296,7 @@ def create_app(
 
     @app.get("/api/runs/{identity}", response_model=RunState)
     async def state(identity: str) -> Response:
-        """A run as it stands: its plans with reward, rank and evidence, as the page shows them."""
+        """The present state of a run: its plans with reward, rank and evidence, as the page shows them."""
         return json_response(await run_in_threadpool(RunState.of, looked_at(identity)))
 
     # The response is made here, not by the router: what has been sent is kept as it is, and an end is a 204.

@@ -49,6 +49,7 @@ class ClipStore:
     """Clips in a folder of their own that is deleted with the store; nothing of a refused one stays."""
 
     def __init__(self) -> None:
+        # Readable for this user alone: what people film is nobody else's.
         self.folder = Path(tempfile.mkdtemp(prefix="recipe-clips-"))
         self._clips: dict[str, StoredClip] = {}
         self._lock = threading.Lock()
@@ -78,6 +79,7 @@ class ClipStore:
                 async with arriving(length):
                     async for chunk in body:
                         received += len(chunk)
+                        # The limit was checked for the length that was stated.
                         if received > length:
                             break
                         await asyncio.to_thread(file.write, chunk)

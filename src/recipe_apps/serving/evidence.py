@@ -31,7 +31,7 @@ SUPPORT = 0.01
 _SHOWN = 12
 # Similarity that both steps of a pair need in a narration, for it to say in which order they come.
 _VOTE = 0.2
-# Rewards in memory: those of every beginning of all plans under way, and of what remains of them without a step.
+# Rewards in memory: of every beginning of the plans under way, and of each plan without one of its steps.
 _REWARDS_KEPT = 8_192
 
 Row = dict[str, Any]
@@ -108,7 +108,7 @@ class CorpusEvidence:
     def gains(self, plans: Sequence[PromptedPlan]) -> list[list[float]]:
         """For each plan what each of its steps adds to G_P - G_Q over the plan before it.
 
-        A plan that grows by a step costs one reward: those of its earlier beginnings are known. With a verifier without
+        A plan that grows by a step costs one reward: its earlier beginnings were scored before. With a verifier without
         these parts a gain is what the step adds to the reward. Raises as `Verifier.score`.
         """
         # The gain of step n is D(c_1..n) - D(c_1..n-1), with D = G_P - G_Q of the grounded reward (docs/reward.md).

@@ -79,6 +79,7 @@ class FeedbackStore:
             if feedback.scores or comment:
                 self._put("ratings.jsonl", of_plan | {"rater": rater} | feedback.scores | {"comment": comment})
             # The example's continuation is what all verdicts on the plan's steps leave of it.
+            # Steps that nobody judged stay as they were written.
             left: list[str | None] = [*plan]
             for row in self._rows["steps.jsonl"].values():
                 if row.items() >= of_plan.items() and row["step"] <= len(left):

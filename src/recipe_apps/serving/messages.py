@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from recipe.config import RewardConfig
+from recipe.config.reward import BUILT_IN
 from recipe.evaluation.judge.verdicts import CRITERIA, HIGHEST
 from recipe.prompting import visible
 from recipe_apps.web.refusals import Refusal, Texts
@@ -90,6 +91,14 @@ class SearchRequest(BaseModel):
     k: Annotated[int, Field(ge=1, le=1000)] = 5
 
 
+def _built_in(name: str) -> str:
+    # No function of the user's own: whoever asks would have its module imported here.
+    if name not in BUILT_IN:
+        known = ", ".join(map(repr, BUILT_IN))
+        raise ValueError(f"a server explains {known}; ask for a reward of your own without --server")
+    return name
+
+
 class ExplainRequest(BaseModel):
     """The body of `POST /api/explain`: a plan, and the reward that is to be explained, by default the paper's."""
 
@@ -100,7 +109,7 @@ class ExplainRequest(BaseModel):
     goal: str
     history: Texts
     plan: Texts
-    verifier: Literal["paper", "grounded", "r0", "length"] | None = None
+    verifier: Annotated[str, AfterValidator(_built_in), Field(json_schema_extra={"enum": [*BUILT_IN]})] | None = None
     pool: Literal["history", "full", "own"] | None = None
 
     def config(self) -> RewardConfig:

@@ -1,4 +1,4 @@
-"""A run as it stands, as JSON and as Markdown: what its events have told so far, and nothing else."""
+"""The present state of a run, as JSON and as Markdown, made from its events so far and nothing else."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ class EvidenceState(BaseModel):
     """What the narrations say of one step."""
 
     number: int
-    """Of the step, from 1."""
+    """Number of the step, from 1."""
     state: Literal["supported", "unsupported"]
     matched_in: int
     """Narrations about the task that say something close to the step."""
@@ -94,6 +94,9 @@ class RunState(BaseModel):
     @classmethod
     def of(cls, run: Run) -> "RunState":
         """The run, from its events."""
+        # The state before the events: a run that ends in between is not shown as done without what its end told.
+        names = ("id", "kind", "state", "position", "goal", "history", "until", "asked")
+        own = {name: getattr(run, name) for name in names}
         facts: dict[str, Any] = {}
         evidence: dict[tuple[int, int], Any] = {}
         whole: dict[int, Any] = {}
@@ -122,8 +125,6 @@ class RunState(BaseModel):
             plans.append({"plan": number, "steps": steps, "evidence": known} | whole.get(number, {}))
         for place, number in enumerate([] if ranking is None else ranking["order"], start=1):
             plans.append(whole[number] | {"rank": None if whole[number]["reward"] is None else place})
-        names = ("id", "kind", "state", "position", "goal", "history", "until", "asked")
-        own = {name: getattr(run, name) for name in names}
         return cls.model_validate(own | {"plans": plans, "events": len(events)} | facts)
 
     def markdown(self) -> str:

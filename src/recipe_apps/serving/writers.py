@@ -21,6 +21,7 @@ from recipe_apps.web import refusals
 from recipe_apps.web.guard import SECONDS, WebMetrics
 
 _LOG = logging.getLogger(__name__)
+_Published = dict[tuple[int, int], tuple[str, Row]]
 
 
 class PageMetrics(WebMetrics):
@@ -66,21 +67,21 @@ class Writer(threading.Thread):
             for run in runs:
                 if not run.publish("started", {"plans": len(run.plans)}, "running"):
                     continue
-                with ending_on_failure([run]):
+                with _ending_on_failure([run]):
                     run.request = Request(run.goal, run.history)
                     if run.clip is not None and run.until is not None:
                         run.request = Request(run.goal, video=self._clips.frames(run.clip, run.until, self._frames))
                     if run.kind == "plan":
                         self._evidence.notify(run)
             if plans := [run for run in runs if run.kind == "plan" and not run.over]:
-                with ending_on_failure(plans):
+                with _ending_on_failure(plans):
                     if self._search is None:
                         self._write(plans)
                     else:
                         self._compose(plans, self._search)
             for run in runs:
                 if run.kind == "reading" and not run.over:
-                    with ending_on_failure([run]):
+                    with _ending_on_failure([run]):
                         self._read(run)
 
     def _write(self, runs: Sequence[Run]) -> None:
@@ -172,18 +173,17 @@ class EvidenceWorker(threading.Thread):
         """Without a corpus runs end as they are written."""
         super().__init__(name="evidence", daemon=True)
         self.corpus, self._metrics = corpus, metrics
-        # For each run that has begun the corpus that it is asked about to its end, whatever is served meanwhile.
-        self._asked: dict[str, CorpusEvidence | None] = {}
-        self._news: dict[str, Run] = {}
-        # For each run that has begun the last text and row of each step, by plan and number.
-        self._published: dict[str, dict[tuple[int, int], tuple[str, Row]]] = {}
+        # For each run under way the corpus that it is asked about to its end, whatever is served meanwhile, and the
+        # last text and row of each of its steps, by plan and number.
+        self.known: dict[Run, tuple[CorpusEvidence | None, _Published]] = {}
+        self._news: dict[Run, None] = {}
         self._changed = threading.Condition()
         self._closed = False
 
     def notify(self, run: Run) -> None:
         """Tell that a run has begun, has further steps, or has a plan that is whole."""
         with self._changed:
-            self._news[run.id] = run
+            self._news[run] = None
             self._changed.notify()
 
     def close(self) -> None:
@@ -200,23 +200,20 @@ class EvidenceWorker(threading.Thread):
                     if self._closed:
                         return
                     self._changed.wait()
-                runs, self._news = list(self._news.values()), {}
-            for run in runs:
-                self._asked.setdefault(run.id, self.corpus)
-            for corpus in dict.fromkeys(self._asked[run.id] for run in runs):
-                own = [run for run in runs if self._asked[run.id] is corpus]
-                with ending_on_failure(own):
-                    self._examine(corpus, [run for run in own if not run.over])
-            for run in runs:
-                if run.over:
-                    self._published.pop(run.id, None)
-                    self._asked.pop(run.id, None)
+                runs, self._news = [run for run in self._news if not run.over], {}
+            begun = [run for run in runs if run not in self.known]
+            self.known |= {run: (self.corpus, {}) for run in begun}
+            for corpus in dict.fromkeys(self.known[run][0] for run in runs):
+                own = [run for run in runs if self.known[run][0] is corpus]
+                with _ending_on_failure(own):
+                    self._examine(corpus, own, [run for run in own if run in begun])
+            # Of all that are known: one that was cancelled brings no news, and a replaced corpus would stay for it.
+            for run in [run for run in self.known if run.over]:
+                del self.known[run]
 
-    def _examine(self, corpus: CorpusEvidence | None, runs: Sequence[Run]) -> None:
+    def _examine(self, corpus: CorpusEvidence | None, runs: Sequence[Run], begun: Sequence[Run]) -> None:
         # What is whole now stays so; a plan that becomes whole in between brings news of its own.
         whole = [run for run in runs if len(run.whole) == len(run.plans)]
-        begun = [run for run in runs if run.id not in self._published]
-        self._published |= {run.id: {} for run in begun}
         if corpus is None:
             sentence = "No corpus checks this plan: the server was started without one."
             for run in begun:
@@ -232,7 +229,7 @@ class EvidenceWorker(threading.Thread):
                 for run in runs
                 for number, steps in enumerate(run.plans)
                 if any(
-                    self._published[run.id].get((number, place), ("",))[0] != step
+                    self.known[run][1].get((number, place), ("",))[0] != step
                     for place, step in enumerate(steps, start=1)
                 )
             ]
@@ -240,7 +237,7 @@ class EvidenceWorker(threading.Thread):
                 started = time.monotonic()
                 evidence = corpus.evidence([((run.goal, run.history), steps) for run, _, steps in grown])
                 for (run, number, steps), rows in zip(grown, evidence, strict=True):
-                    published = self._published[run.id]
+                    published = self.known[run][1]
                     for row in rows:
                         key, known = (number, row["number"]), (steps[row["number"] - 1], row)
                         if published.get(key) != known:
@@ -260,7 +257,7 @@ class EvidenceWorker(threading.Thread):
                     totals[number], adds[number] = reward.total, added
                 # A plan without steps is no plan, whatever its reward.
                 order.sort(key=lambda number: (not plans[number], -(totals[number] or 0.0)))
-            published = self._published[run.id]
+            published = self.known[run][1]
             for number in samples:
                 steps = plans[number]
                 stored = [published.get((number, place), ("", {})) for place in range(1, len(steps) + 1)]
@@ -290,7 +287,7 @@ def finish(run: Run) -> None:
 
 
 @contextmanager
-def ending_on_failure(runs: Sequence[Run]) -> Iterator[None]:
+def _ending_on_failure(runs: Sequence[Run]) -> Iterator[None]:
     """End these runs with the reason where the work on them fails; a fault of the program is logged."""
     try:
         yield

@@ -1,4 +1,4 @@
-"""What stands in front of the endpoints of a service: token, counters, bounded bodies, answers to errors."""
+"""What guards the endpoints of a service: token, counters, bounded bodies, answers to errors."""
 
 import asyncio
 import base64
@@ -57,7 +57,7 @@ PAGE_HEADERS = {
 
 
 class WebMetrics:
-    """Counters of one service in Prometheus's format, apart from those of any other in the process."""
+    """Counters of one service in Prometheus's format; another service in the same process has its own."""
 
     def __init__(self, prefix: str) -> None:
         """`prefix` begins the name of each counter."""
@@ -149,7 +149,7 @@ class Guard:
                 status = message["status"]
             await send(message)
 
-        # A bearer, or the password where the token stands in the address (http://any:token@host).
+        # A bearer token, or the password of an address such as http://any:token@host.
         header = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         scheme, _, value = header.partition(b" ")
         token = value.strip() if scheme.lower() == b"bearer" else b""
@@ -157,6 +157,7 @@ class Guard:
             with suppress(binascii.Error):
                 token = base64.b64decode(value, validate=True).partition(b":")[2]
         try:
+            # In constant time: a time that depends on the texts would tell how far a guess is right.
             if self._token is None or scope["path"] in OPEN or hmac.compare_digest(bytes(token), self._token):
                 await self._app(scope, receive, counted)
             else:
@@ -203,8 +204,6 @@ class Intake:
                     yield bytes(body)
                     return
             raise Refusal("body_too_large", f"The body is larger than {most} bytes; send less at once.")
-        except ClientDisconnect:
-            raise Refusal("hung_up", "The client went before its request had arrived.") from None
         finally:
             self._room += held
 
@@ -224,13 +223,15 @@ class Intake:
 
 @asynccontextmanager
 async def arriving(most: int, seconds: float = BODY_SECONDS) -> AsyncIterator[None]:
-    """Within it, a body of `most` bytes arrives. Raises Refusal where it takes too long."""
+    """Within it, a body of `most` bytes arrives. Raises Refusal where it takes too long or breaks off."""
     longest = seconds + most / BODY_RATE
     try:
         async with asyncio.timeout(longest):
             yield
     except TimeoutError:
         raise Refusal("too_slow", f"The body did not arrive in {longest:.0f} seconds.") from None
+    except ClientDisconnect:
+        raise Refusal("hung_up", "The client went before its request had arrived.") from None
 
 
 def client_of(peer: Sequence[Any] | None) -> str:
@@ -260,7 +261,7 @@ def body_schema(body: type[BaseModel] | str, required: bool = True) -> dict[str,
     if isinstance(body, str):
         return {"requestBody": {"required": required, "content": {body: {"schema": {"format": "binary"}}}}}
     schema = body.model_json_schema()
-    # Its references begin at the message, those of OpenAPI at the document.
+    # References in it are relative to the message; in OpenAPI they are relative to the document.
     parts: dict[str, Any] = schema.pop("$defs", {})
 
     def whole(value: Any) -> Any:
@@ -287,6 +288,7 @@ class PageHeaders:
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
+                # What an endpoint says itself stays, such as that events are not kept.
                 known = {name for name, _ in message["headers"]}
                 more = [(name.lower().encode(), value.encode()) for name, value in PAGE_HEADERS.items()]
                 message["headers"] = [*message["headers"], *(pair for pair in more if pair[0] not in known)]

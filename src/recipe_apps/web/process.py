@@ -48,6 +48,7 @@ class _Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket, so that a port in use is an error before anything is loaded. Raises OSError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # A trainer sends hundreds of requests together: they wait in the backlog until they are accepted.
     return socket.create_server((host, port), family=family, backlog=2048, reuse_port=False)
 
 
@@ -85,6 +86,7 @@ def run_service(
         limit_concurrency=connections,
         access_log=False,
         log_config=None,
+        # A client could name any address in them, and limits are by address.
         proxy_headers=False,
         timeout_graceful_shutdown=max(int(longest_drain), 1),
         server_header=False,

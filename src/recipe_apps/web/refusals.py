@@ -20,6 +20,7 @@ A refusal is one envelope, {"error": {"code", "message"}}, at every endpoint:
 429  quota_used                    the account has had as many submissions scored as it may
 499  hung_up                       the client has gone, and nobody reads this
 500  internal                      a fault of the program; the log holds it
+503  not_ready                     a probe's answer: ask another server, or later
 503  compute_failed, stopped       nothing could be computed: never a number in its place
 504  timed_out
 """

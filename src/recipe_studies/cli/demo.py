@@ -1,8 +1,7 @@
 """`recipe demo` and `recipe run`: a whole experiment in one command."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,13 +17,6 @@ FINDINGS = 8
 """Sentences that a terminal shows: what the report begins with."""
 
 
-class HistoryForm(StrEnum):
-    """The form in which the planner is given the history."""
-
-    text = "text"
-    video = "video"
-
-
 Quick = Annotated[bool, typer.Option(help="A fraction of the work, to try it out; the figures mean nothing.")]
 Workers = Annotated[int, typer.Option(min=1, help="Stages run side by side.")]
 
@@ -32,12 +24,13 @@ Workers = Annotated[int, typer.Option(min=1, help="Stages run side by side.")]
 @shows
 def demo(
     output: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/demo, runs/video-demo")] = None,
-    history: Annotated[HistoryForm, typer.Option("--input", help="Form of the planner's history.")] = HistoryForm.text,
+    history: Annotated[
+        Literal["text", "video"], typer.Option("--input", help="Form of the planner's history.")
+    ] = "text",
     quick: Quick = False,
     seed: Annotated[int, typer.Option(help="Seed of the whole run.")] = 0,
     train_base: Annotated[
-        bool,
-        typer.Option("--train-base", help="Train the base anew; without it, the packaged one is taken."),
+        bool, typer.Option("--train-base", help="Train the base anew; without it, the packaged one is taken.")
     ] = False,
     workers: Workers = 2,
 ) -> CommandOutput:
@@ -52,8 +45,8 @@ def demo(
     """
     from recipe_studies.experiments.settings import demo_config
 
-    folder = "demo" if history is HistoryForm.text else "video-demo"
-    config = demo_config(history.value, quick=quick, seed=seed, train_base=train_base)
+    folder = "demo" if history == "text" else "video-demo"
+    config = demo_config(history, quick=quick, seed=seed, train_base=train_base)
     return _run(config, output or Path("runs") / folder, None, workers)
 
 
@@ -96,7 +89,7 @@ def _check(config: "AnyExperiment", run_dir: Path, data: Path | None) -> Command
     from recipe.artifacts import to_json
 
     with console.progress().task("checking the run"):
-        from recipe_studies.experiments.preflight import check_experiment
+        from recipe_studies.experiments.expand import check_experiment
 
         findings, stages = check_experiment(config, run_dir, data)
     is_ready = bool(stages)  # there are none where an input is missing

@@ -73,8 +73,7 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Print runs, hours, calls, memory and disk, and stop.")
     ] = False,
     models: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/studies.md)."),
+        Path | None, typer.Option(metavar="FILE.toml", help="Judges, assessor and frontier models (docs/studies.md).")
     ] = None,
     as_json: bool = False,
 ) -> CommandOutput:

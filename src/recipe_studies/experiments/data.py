@@ -65,7 +65,7 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
     """Narrations, training and test examples, and noisy pre-training text for the base model."""
     world, source, seed = load_world(), settings.source, settings.seed
     assert isinstance(source, WorldSource)
-    goals = used_goals(world, source)
+    goals = _used_goals(world, source)
     with progress.task("drawing the world", 4) as advance:
         style = NarratorStyle().cleaner(source.clean)
         write_jsonl(folder / NARRATIONS, map(asdict, narrate(world, source.narrations, seed, style, goals)))
@@ -84,7 +84,7 @@ def draw_world(folder: Path, settings: DataSettings, progress: Progress) -> None
         advance(1)
 
 
-def used_goals(world: World, source: WorldSource) -> list[str]:
+def _used_goals(world: World, source: WorldSource) -> list[str]:
     """The goals of the source's domains. Raises InputError for a domain that the world does not have."""
     known = list(dict.fromkeys(graph.domain for graph in world.goals.values()))
     if unknown := [name for name in source.domains if name not in known]:
@@ -104,7 +104,7 @@ def draw_validation(folder: Path, settings: DataSettings, progress: Progress) ->
         assert isinstance(settings.source, WorldSource)
         # The first examples of a seed are the training examples, so that these are of other videos, too.
         drawn_in_all = drawn + VALIDATION_DRAWS * count
-        draws = draw_examples(world, "train", drawn_in_all, settings.seed, used_goals(world, settings.source))
+        draws = draw_examples(world, "train", drawn_in_all, settings.seed, _used_goals(world, settings.source))
         chosen: list[Example] = []
         for example in draws[drawn:]:
             if len(chosen) == count:
@@ -139,6 +139,7 @@ def cut_benchmarks(folder: Path, settings: DataSettings, progress: Progress) -> 
     held_out = {procedure.video_id for procedure in procedures if procedure.split != "train"}
     # Published splits ignore each other: a video that one benchmark tests on is not trained on in another.
     trained = [row for row in procedures if row.split == "train" and row.video_id not in held_out]
+    # Several cut points of a video to train on, as in the paper; one to test on, so that each video counts once.
     cut = cut_procedures(trained, train=4, seed=seed).examples
     tested = limit_videos([row for row in procedures if row.split == "test"], source.test, seed)
     tests = cut_procedures(tested, test=1, seed=seed).examples
@@ -228,6 +229,7 @@ def _usable_procedures(file: Path) -> list[Procedure]:
 
 
 def _by_hash(names: Iterable[str], seed: int) -> list[str]:
+    # A hash, and no shuffle: a further video leaves the order of the others as it is.
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
 
 
@@ -305,8 +307,7 @@ def reordered(narrations: Sequence[Narration], order: Literal["shuffled", "mixed
         lines = [rng.sample(own, len(own)) for own in lines]
     return [
         replace(
-            narration,
-            segments=tuple(replace(s, text=text) for s, text in zip(narration.segments, own, strict=True)),
+            narration, segments=tuple(replace(s, text=text) for s, text in zip(narration.segments, own, strict=True))
         )
         for narration, own in zip(narrations, lines, strict=True)
     ]
@@ -317,6 +318,7 @@ def captioned(said: Narration, steps: Narration) -> Narration:
 
     Nothing tells where in the speech a step happens: steps are taken as evenly spaced, too.
     """
+    # Three to one: a quarter of the lines are then steps.
     spoken = evenly_spaced(list(said.segments), 3 * len(steps.segments))
     placed = [
         ((place + 0.5) / len(lines), segment.text)

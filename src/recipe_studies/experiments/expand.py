@@ -1,4 +1,4 @@
-"""From a study to its stages: what its input files hold is read first, and the expansion itself is pure."""
+"""From a study to its stages: its inputs are looked for and read first, and the expansion itself is pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,15 +7,16 @@ from typing import Any, Literal
 
 from recipe.artifacts import file_sha256, fingerprint
 from recipe.config import BaseModelConfig, ModelConfig, SamplingConfig
-from recipe.data.benchmarks import require_benchmarks
+from recipe.data.benchmarks import BENCHMARKS, find_benchmark, require_benchmarks
 from recipe.errors import InputError
 from recipe.progress import SILENT, Progress
 from recipe.prompting import open_prompt
+from recipe.training.preflight import Requirement, encoder_at_hand, model_findings
 from recipe.world.examples import TextNoise
 from recipe_studies.experiments import data, video
 from recipe_studies.experiments.report import write_report
 from recipe_studies.experiments.results import ROWS
-from recipe_studies.experiments.schedule import Stage, StageList, run_stages
+from recipe_studies.experiments.schedule import Stage, StageList, finished_stages, run_stages, run_state
 from recipe_studies.experiments.settings import (
     SELF_TRAINED,
     AnyExperiment,
@@ -24,6 +25,7 @@ from recipe_studies.experiments.settings import (
     TeachingConfig,
     VideoConfig,
     WorldSource,
+    require_packages_of,
 )
 from recipe_studies.experiments.stages import (
     PACKAGED_BASE,
@@ -291,3 +293,43 @@ def _add_teaching_corpus(stages: StageList, config: TeachingConfig, folder: str)
     elif folder == CAPTIONS:
         cut, reads = replace(cut, captions=lists), [covering, lists]
     stages.add(name, data.build_files_corpus, cut, (folder,), reads)
+
+
+def check_experiment(
+    config: AnyExperiment, run_dir: Path, data: Path | None = None
+) -> tuple[list[Requirement], dict[str, bool]]:
+    """What an experiment needs, and of each stage by name whether an earlier run finished it. Writes nothing.
+
+    Where an input is missing there are no stages, because they depend on it. Raises ConfigError for settings of a stage
+    that cannot be used.
+    """
+    study = study_of(config)
+    findings = [Requirement.of("packages", lambda: require_packages_of(config))]
+    installed = findings[0].state != "missing"
+    if config.model and installed:
+        findings += model_findings(config.model, None, [])
+    if config.prompt:
+        findings.append(Requirement.of("prompt", lambda: f"{open_prompt(config.prompt).name!r} can be read"))
+    if installed:
+        findings.append(Requirement.of("encoder", lambda: encoder_at_hand({"name": config.corpus.encoder.name}, True)))
+    source, root = config.source, data or Path()
+    if isinstance(source, WorldSource):
+        findings.append(Requirement("data", "ok", "drawn from the embedded world"))
+    else:
+        for file in dict.fromkeys((*source.procedures, *source.narrations, *getattr(source, "wrong_narrations", ()))):
+            problem = "" if (root / file).exists() else ": the file does not exist; give its folder with --data"
+            findings.append(Requirement("data", "missing" if problem else "ok", f"{root / file}{problem}"))
+        for name in source.every_benchmark:
+            if name not in BENCHMARKS:
+                sentence = f"benchmark {name!r} is unknown; known are {', '.join(BENCHMARKS)}"
+                findings.append(Requirement("data", "missing", sentence))
+            elif (folder := find_benchmark(root, name)) is not None:
+                findings.append(Requirement("data", "ok", f"benchmark {name} in {folder}"))
+            else:
+                origin = f"{BENCHMARKS[name].download}; home page {BENCHMARKS[name].home}"
+                findings.append(Requirement("data", "missing", f"benchmark {name} is not in {root}; {origin}"))
+    findings.append(Requirement.of("output", lambda: f"{run_dir}: {run_state(run_dir)}"))
+    is_ready = all(finding.state != "missing" for finding in findings)
+    stages = expand(study, read_inputs(config, data)) if is_ready else []
+    done = {*finished_stages(run_dir, stages)}
+    return findings, {stage.name: stage.name in done for stage in stages}

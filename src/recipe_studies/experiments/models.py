@@ -59,6 +59,8 @@ class SharedBudget(Budget):
         with locked(self._cache, wait=True):
             asking = os.open(self._cache / "asking", os.O_RDWR | os.O_CREAT)
             try:
+                # Every process that is asking holds it shared: whoever gets it alone may count what was paid for.
+                # Where a process is killed, the kernel frees it.
                 fcntl.flock(asking, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self.calls_spent = count_answers(self._cache)
             except BlockingIOError:

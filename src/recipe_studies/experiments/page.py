@@ -100,7 +100,7 @@ def render_html(results: Results) -> str:
         *(change.regime for change in results.differences),
         *(plan.regime for prompt in results.prompts for plan in prompt.plans),
     )
-    shown, provenance, sections = headline(results), results.provenance, list(report_sections(results))
+    shown, provenance, sections = headline(results), results.provenance, list(_report_sections(results))
     # The picture that the page begins with, in one or two parts; none where there is nothing to draw.
     lead: Sequence[Block]
     first = _begins_with(results)
@@ -145,7 +145,7 @@ def rerender(run_dir: Path) -> Path:
     return run_dir / "report.html"
 
 
-def report_sections(results: Results) -> Iterator[Section]:
+def _report_sections(results: Results) -> Iterator[Section]:
     """The sections that the results hold data for."""
     known = {name for scores in results.scores for name in scores.metrics}
     exact, first = "score" in known, _begins_with(results)

@@ -34,15 +34,11 @@ SERIES = {
     "clipped": "share cut at the token limit",
 }
 """Series of curves in the order of their panels, with their names in words."""
-SERIES_OF_ONE_RUN = SERIES | {
-    "reward": "reward",
-    "kl": "KL to the reference policy",
-    "gated": "share below the gate",
-}
+SERIES_OF_ONE_RUN = SERIES | {"reward": "reward", "kl": "KL to the reference policy", "gated": "share below the gate"}
 KEY_SERIES = {"validity": "exact validity", "reward": "reward, each its own", "length": "steps in a plan"}
-"""Of the picture that a page begins with."""
+"""Series of the picture that a page begins with."""
 CHANGES = ("score", "matched_f1", "matched_ordered_f1", "f1", "ordered_f1", "coverage", "clean", "steps", "repeats")
-"""Metrics whose paired differences are drawn, one panel each; those of them that are known."""
+"""Metrics whose paired differences are drawn, one panel each, where they are known."""
 
 
 def means_figure(results: Results, part: Figure | SubFigure | None = None) -> Figure:

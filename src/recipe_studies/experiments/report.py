@@ -40,11 +40,7 @@ from recipe.stats import Interval
 from recipe.training.validation_page import read_validations
 from recipe.types import Example
 from recipe_studies.experiments.findings import caveats, summary
-from recipe_studies.experiments.measure import (
-    Measurement,
-    measure,
-    training_curve,
-)
+from recipe_studies.experiments.measure import Measurement, measure, training_curve
 from recipe_studies.experiments.page import rerender
 from recipe_studies.experiments.results import (
     ROWS,
@@ -62,7 +58,18 @@ from recipe_studies.experiments.results import (
 )
 from recipe_studies.experiments.schedule import stage_times
 from recipe_studies.experiments.settings import SELF_TRAINED, AnyExperiment, VideoConfig
-from recipe_studies.experiments.study import ATTRIBUTES, BASE, CORPUS, DOCUMENTS, GREEDY, TEST, TRAIN, WORDS, study_of
+from recipe_studies.experiments.study import (
+    ATTRIBUTES,
+    BASE,
+    CORPUS,
+    DOCUMENTS,
+    GREEDY,
+    TEST,
+    TRAIN,
+    WORDS,
+    Study,
+    study_of,
+)
 from recipe_studies.experiments.video import ACCURACY, draw_clips
 
 SHOWN = 3
@@ -86,8 +93,8 @@ STAGES = {
     "plans-sft": "plans after SFT",
     "plans-grpo": "plans after GRPO",
     "plans-best-of-n": "plans after best-of-N rounds",
-    "plans-labels": "labels of the corpus",
-    "plans": "plans after GRPO",
+    "plans-corpus": "labels of the corpus",
+    "plans": "plans of the arms",
     "rewards": "rewards of all plans",
 }
 """Stages, or beginnings of their names, and what the report calls them; times of one title are added."""
@@ -126,7 +133,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     results = Results(
         title=config.title,
         provenance=_provenance(run_dir, measured),
-        stages=tuple(_stages(run_dir)),
+        stages=tuple(_stages(run_dir, study)),
         scores=tuple(_scores(measured, split, regime, mean, seed) for (split, regime), mean in means.items()),
         differences=tuple(
             difference
@@ -189,10 +196,7 @@ def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
         "base planner": {"model": config.model} if config.model else config.base,
         **study.settings,
         **({"GRPO": config.grpo} if any(isinstance(arm.config, GRPOConfig) for arm in study.arms) else {}),
-        "sampling": {
-            **config.sampling.model_dump(include={"temperature", "max_tokens"}),
-            "samples": config.samples,
-        },
+        "sampling": {**config.sampling.model_dump(include={"temperature", "max_tokens"}), "samples": config.samples},
     }
     return Provenance.now(
         "CUDA" if torch.cuda.is_available() else "CPU",
@@ -204,10 +208,15 @@ def _provenance(run_dir: Path, measured: Measurement) -> Provenance:
     )
 
 
-def _stages(run_dir: Path) -> Iterator[StageTime]:
-    """Times of the finished stages, those of one title added."""
+def _stages(run_dir: Path, study: Study) -> Iterator[StageTime]:
+    """Times of the finished stages of a study; stages of one title are added up."""
+    of_arms = {name for arm in study.arms for name in (arm.stage, f"plans-{arm.name}")}
+    of_arms |= {"plans-corpus", *(f"rewards-{ranker.name}" for ranker in study.rankers)}
     groups: dict[str, list[tuple[float, float]]] = {title: [] for title in STAGES.values()}
     for name, both in stage_times(run_dir).items():
+        # The folder keeps the record of an arm or ranker that an earlier call had and this one has not.
+        if name.startswith(("sft", "grpo", "best-of-n", "teach", "plans", "rewards")) and name not in of_arms:
+            continue
         title = next((title for kind, title in STAGES.items() if f"{name}-".startswith(f"{kind}-")), None)
         if title is not None:
             groups[title].append(both)
@@ -219,7 +228,7 @@ def _stages(run_dir: Path) -> Iterator[StageTime]:
 
 
 def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> RegimeScores:
-    """A regime's means, without those of a ranker of the base's plans alone."""
+    """A regime's means, without the rewards of rankers that see the base's plans alone."""
     row = summarise(split, regime, means, seed)
     for ranker in measured.study.rankers:
         if ranker.base_only:
@@ -285,13 +294,7 @@ def _validations(run: Path, regime: str, seed: int) -> ValidationCurve:
         for row in rows
     )
     return ValidationCurve(
-        regime,
-        rows[0]["measure"],
-        tuple(points),
-        len(rows[0]["prompts"]),
-        rows[0]["plans"],
-        unit,
-        seed,
+        regime, rows[0]["measure"], tuple(points), len(rows[0]["prompts"]), rows[0]["plans"], unit, seed
     )
 
 
@@ -374,6 +377,7 @@ def _shown_prompts(run_dir: Path, measured: Measurement) -> Iterator[ShownPrompt
         first: dict[str, dict[str, ScoredPlan]] = {}
         for regime in study.shown or measured.plans:
             sampled = next(iter(measured.of(split, regime).values()))
+            # Reversed: of several samples the first one stays.
             first[regime] = {plan.example_id: plan for plan in reversed(sampled)}
         for example in examples[:: max(1, len(examples) // count)][:count]:
             reference = Prediction(example.example_id, example.continuation)

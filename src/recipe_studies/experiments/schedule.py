@@ -118,6 +118,7 @@ def plain_settings(value: Any, ignored: frozenset[str]) -> Any:
     if isinstance(value, (tuple, list)):
         return [plain_settings(item, ignored) for item in value]
     if isinstance(value, (set, frozenset)):
+        # A set has another order in each process, and an identity must not.
         return sorted(plain_settings(item, ignored) for item in value)
     return str(value) if isinstance(value, PurePath) else value
 
@@ -140,6 +141,7 @@ def run_stages(
     Raises whatever a stage raises, ComputeError when a worker process dies, and InputError for a folder that holds
     something else, that an earlier version began, or that another process is at work in.
     """
+    # Not forked: a fork copies the locks that other threads hold, such as torch's, and nobody would release them.
     context = multiprocessing.get_context("spawn")
     with ExitStack() as stack:
         for folder in dict.fromkeys(run_dir / PurePath(stage.name).parent for stage in stages):
@@ -148,6 +150,7 @@ def run_stages(
         finished = {*finished_stages(run_dir, stages)}
         pending = {stage.name: stage for stage in stages if stage.name not in finished}
         advance = stack.enter_context(progress.task("stages", len(stages)))
+        # Those of earlier calls count, so that the bar shows how far the study is and not this call.
         advance(len(finished))
         if not pending:
             return
@@ -158,8 +161,8 @@ def run_stages(
             stack.callback(os.environ.pop, name, None)
         stack.enter_context(safe_path())
         events: Queue[Event] = context.Queue()
-        relay = stack.enter_context(ProgressRelay(progress, events))
-        pool = WorkerPool(context, events, workers, devices)
+        relay = stack.enter_context(_ProgressRelay(progress, events))
+        pool = _WorkerPool(context, events, workers, devices)
         try:
             failed = _drive(run_dir, pool, pending, finished, relay, advance, keep_going)
         except BaseException as error:
@@ -186,7 +189,7 @@ def run_state(run_dir: Path) -> str:
     return "a new run"
 
 
-def record_file(run_dir: Path, name: str) -> Path:
+def _record_file(run_dir: Path, name: str) -> Path:
     """The record of a stage, in `stages/` of the run that its name begins with."""
     stage = PurePath(name)
     return run_dir / stage.parent / RECORDS / f"{stage.name}.json"
@@ -200,7 +203,7 @@ def finished_stages(run_dir: Path, stages: Sequence[Stage]) -> list[str]:
     """
     finished = []
     for stage in stages:
-        record = record_file(run_dir, stage.name)
+        record = _record_file(run_dir, stage.name)
         if not record.exists():
             continue
         state = read_json(record)
@@ -224,8 +227,8 @@ Event = tuple[str, str | int | None, int | None]
 and its size where it begins and that is known."""
 
 
-class QueueProgress:
-    """The worker's side of a ProgressRelay."""
+class _QueueProgress:
+    """The worker's side of a _ProgressRelay."""
 
     def __init__(self, events: "Queue[Event]") -> None:
         self._events, self._count = events, 0
@@ -241,7 +244,7 @@ class QueueProgress:
             self._events.put((name, None, None))
 
 
-class ProgressRelay(ExitStack):
+class _ProgressRelay(ExitStack):
     """Shows the tasks of all workers on one display."""
 
     def __init__(self, progress: Progress, events: "Queue[Event]") -> None:
@@ -270,10 +273,10 @@ class ProgressRelay(ExitStack):
 
 def _drive(
     run_dir: Path,
-    pool: "WorkerPool",
+    pool: "_WorkerPool",
     pending: dict[str, Stage],
     done: set[str],
-    relay: ProgressRelay,
+    relay: _ProgressRelay,
     advance: Advance,
     keep_going: bool,
 ) -> dict[str, RecipeError]:
@@ -311,8 +314,8 @@ def _drive(
     return failed
 
 
-class WorkerPool:
-    """Runs each stage that uses a GPU in a process of its own, and the others in shared processes."""
+class _WorkerPool:
+    """Runs each stage that uses a GPU in a separate process, and the others in shared processes."""
 
     def __init__(
         self, context: SpawnContext, events: "Queue[Event]", workers: int, devices: Sequence[str] = ()
@@ -324,6 +327,7 @@ class WorkerPool:
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for device in devices:
             self._free.put(device)
+        # A thread for each GPU waits for its process; they compute nothing.
         self._threads = ThreadPoolExecutor(max(1, len(devices)))
         self._shared = self._processes(workers, "" if devices else None)
         self._futures: list[Future[None]] = []
@@ -383,14 +387,15 @@ def _start_worker(events: "Queue[Event]", device: str | None) -> None:
 
 
 def _work(run_dir: Path, stage: Stage) -> None:
-    record = record_file(run_dir, stage.name)
+    record = _record_file(run_dir, stage.name)
+    # Outputs of another identity must not be continued, or taken for what this one left.
     if not record.exists() or read_json(record)["identity"] != stage.identity:
         for output in stage.outputs:
             remove(run_dir / output)
     # Before the work: what a kill leaves behind is then known to be of this identity, and is continued.
     write_json(record, {"identity": stage.identity, "done": False})
     began, cpu_began = time.monotonic(), time.process_time()
-    progress = SILENT if _events is None else QueueProgress(_events)
+    progress = SILENT if _events is None else _QueueProgress(_events)
     with progress.task(stage.name):
         stage.work(run_dir / stage.folder, stage.settings, progress)
     times = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu_began}

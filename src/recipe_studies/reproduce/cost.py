@@ -67,7 +67,7 @@ token (docs/studies.md); of a planner; of VidAssist's assessor."""
 THINKING = 1024
 """Longest answer from which on it is assumed to hold thoughts, a quarter of what it may be in all."""
 CALL_SECONDS, TOKEN_SECONDS = 1.0, 0.02
-"""That an answer takes, assumed: reading the prompt, and each token that is written."""
+"""Time of an answer, assumed: to read the prompt, and to write each token."""
 KINDS: Mapping[Work, str] = {
     build_files_corpus: "corpus",
     build_world_corpus: "corpus",
@@ -133,7 +133,7 @@ class RemainingCost:
     done: int
     """Stages that need not run."""
     prompts: int
-    """Of the test."""
+    """Test prompts."""
     counted: bool
     """Whether prompts and training examples are counted; else they are those of the scale, or assumed."""
     hours: float
@@ -141,7 +141,7 @@ class RemainingCost:
     endpoint_hours: float
     """Of waiting for models behind endpoints, besides the hours of devices."""
     longest_hours: float
-    """Of the longest chain of stages: no number of devices is faster."""
+    """Hours of the longest chain of stages: more devices do not make it faster."""
     workers: int
     wall_hours: float
     """From start to end with so many workers."""
@@ -158,7 +158,7 @@ class RemainingCost:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointCalls:
+class _EndpointCalls:
     """What a stage asks of a model behind an endpoint."""
 
     role: str
@@ -224,7 +224,7 @@ def estimate(made: ScaleRuns, done: Sequence[str], folder: Path | None = None, w
             device = sum(seconds[name] for name in own_names if name not in waiting) / 3600
             endpoint = sum(asked[name].seconds for name in own_names if name in waiting) / 3600
             kinds.append(StageCost(kind, len(own_names), device, endpoint))
-    roles: dict[str, list[EndpointCalls]] = {}
+    roles: dict[str, list[_EndpointCalls]] = {}
     for call in asked.values():
         roles.setdefault(call.role, []).append(call)
     role_costs = []
@@ -292,14 +292,14 @@ def _counts(made: ScaleRuns, below: str, finished: Collection[str], folder: Path
 
 def _endpoint_calls(
     stage: Stage, finished: set[str], counts: Mapping[str, tuple[int, int, bool]], folder: Path | None
-) -> EndpointCalls | None:
+) -> _EndpointCalls | None:
     """The calls of a stage at most, exactly where its prompts and plans are there; None where it asks no endpoint."""
     own, below = stage.settings, stage.folder
     _, prompts, counted = counts[below]
     known = None if folder is None or not counted or not finished.issuperset(stage.needs) else folder / below
     if isinstance(own, NextActions) and isinstance(own.original, EndpointModel):
         calls = min(prompts, own.limit or prompts) * own.answers[1]
-        return EndpointCalls("assessor", own.original, calls, 0, ASSESSED)
+        return _EndpointCalls("assessor", own.original, calls, 0, ASSESSED)
     model = own if stage.work is score_controls else getattr(own, "judge", None)
     if isinstance(own, Sampling) and isinstance(own.model, EndpointModel):
         model, settings = own.model, own.sampling
@@ -331,7 +331,7 @@ def _endpoint_calls(
         reasks = calls * settings.reasks
     longest = int(settings.max_tokens)
     sizes = (sizes[0], longest // 4) if longest > THINKING else sizes
-    return EndpointCalls(role, model, calls, reasks, sizes)
+    return _EndpointCalls(role, model, calls, reasks, sizes)
 
 
 def _wall_seconds(

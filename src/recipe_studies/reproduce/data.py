@@ -59,7 +59,7 @@ QUALITY, PSEUDO_WORK = "data/pseudo-quality", "data/.pseudo.work"
 def weak_file(percent: int) -> str:
     """The training examples of which `percent` of 100 are weak; all percentages hold the same examples.
 
-    They are those of `ANNOTATED` that have a usable pseudo-trace.
+    These are the examples of `ANNOTATED` that have a usable pseudo-trace.
     """
     return f"data/weak-{percent}.jsonl"
 
@@ -290,7 +290,7 @@ class ExampleCounts:
     """How many examples of a dataset there are, and how many are left out for each reason."""
 
     input: str
-    """Of the configuration: `text`, or `video`."""
+    """What the policy reads: `text` or `video`."""
     role: str
     """`test`, `training` or `VPA`."""
     dataset: str
@@ -364,6 +364,7 @@ def add_perception_noise(
     >>> add_perception_noise(("boil the water", "pour it"), ["cut the wood"], "a", TextNoise(0, 0, 0, 0, 0))
     ('boil the water', 'pour it')
     """
+    # By name: an example has the same errors whatever others there are.
     rng = random.Random(key)
     out: list[str] = []
     for step in steps:

@@ -86,19 +86,11 @@ from recipe_studies.reproduce.study import (
     sized,
     training_config,
 )
-from recipe_studies.reproduce.tables import (
-    DIVERSITY_SAMPLES,
-    PERCENTAGES,
-    TABLES,
-    PaperTable,
-    table,
-    tables,
-    weak,
-)
+from recipe_studies.reproduce.tables import DIVERSITY_SAMPLES, PERCENTAGES, TABLES, PaperTable, table, tables, weak
 
 SUPERVISED = (ANNOTATED, TOLD, *map(weak_file, PERCENTAGES), LEFT_OUT["training"])
 SAME_ON_WORLD = {weak("rl", 0): "rl", weak("sft", 0): "sft-annotated"}
-"""Regimes whose runs are those of another one on the world: there all examples of a scale have a pseudo-trace."""
+"""Regimes that on the world are the same runs as another regime: there every example has a pseudo-trace."""
 VIDEO = "video"
 """Folder of the Video configuration."""
 VIDEO_BENCHMARKS = ("crosstask", "niv")
@@ -148,7 +140,7 @@ class ScaleRuns:
     """The tables that can be made here."""
     runs: tuple[Run, ...]
     frontier: tuple[Run, ...]
-    """Models behind endpoints, each a regime of its own by the model's name."""
+    """Models behind endpoints; each is a regime, named as the model."""
     stages: tuple[Stage, ...]
     missing: tuple[str, ...]
     """Tables and datasets that cannot be had, a sentence each: what is missing and where it comes from. Before them,
@@ -157,7 +149,7 @@ class ScaleRuns:
 
     @property
     def placed(self) -> list[Stage]:
-        """Its stages as those of the whole study: their names and paths begin with the folder of the scale."""
+        """Its stages for the whole study: their names and paths begin with the folder of the scale."""
         return [
             replace(
                 stage,
@@ -186,14 +178,14 @@ class ScaleRuns:
     def with_needs(self, names: Iterable[str]) -> set[str]:
         """Stages with all that they need, by name."""
         needed = set(names)
-        for stage in reversed(self.stages):  # what is needed stands before
+        for stage in reversed(self.stages):  # a stage comes after all that it needs
             if stage.name in needed:
                 needed.update(stage.needs)
         return needed
 
 
 def restrict(study: PaperStudy, whole: ScaleRuns) -> ScaleRuns:
-    """What a call asks for, of all that can be done at a scale: some tables, and of their regimes those of the call."""
+    """The part of a scale that a call asks for: some of its tables, and of their regimes those that the call names."""
     wanted = tuple(paper for paper in tables(study.tables) if paper in whole.tables)
     names = needed_regimes([row for paper in wanted for row in paper.regimes], study.regimes)
     text = [name for name in names if regime(name).input == "text"]
@@ -292,7 +284,7 @@ def _origin(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class _Configuration:
     """The text or the Video configuration: what its regimes start from and share."""
 
     scale: Scale
@@ -348,7 +340,7 @@ def _add_text(
     vpa = table("vpa")
     if {*names} & {*vpa.regimes} and not _reason_against(vpa, study, scale, name):
         _add_samples(stages, study, scale)
-    start = Configuration(scale, scale.model or f"{BASE}/model", bool(scale.model), corpus_path)
+    start = _Configuration(scale, scale.model or f"{BASE}/model", bool(scale.model), corpus_path)
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
@@ -445,7 +437,7 @@ def _add_drawn_video(stages: StageList, runs: list[Run], study: PaperStudy, scal
     grpo = {key: value for key, value in config.grpo.items() if key != "reward"}
     sizes = {"sft": config.sft, "grpo": grpo, "sampling": config.sampling, "samples": config.samples}
     own = scale.model_copy(update=sizes)
-    start = Configuration(own, f"{ALIGNED}/model", False, CORPUS, VIDEO, {"input": "video"})
+    start = _Configuration(own, f"{ALIGNED}/model", False, CORPUS, VIDEO, {"input": "video"})
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
@@ -477,12 +469,12 @@ def _add_real_video(
     sft = merged_tables(scale.sft, scale.video_sft, frames)
     grpo = merged_tables(scale.grpo, scale.video_grpo, frames)
     on_video = scale.model_copy(update={"sft": sft, "grpo": grpo})
-    start = Configuration(on_video, scale.video_model, True, corpus, VIDEO, shared)
+    start = _Configuration(on_video, scale.video_model, True, corpus, VIDEO, shared)
     for name in names:
         _add_regime(stages, runs, study, start, name)
 
 
-def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: Configuration, name: str) -> None:
+def _add_regime(stages: StageList, runs: list[Run], study: PaperStudy, start: _Configuration, name: str) -> None:
     """A regime with every seed: its training, its plans, and what is measured of them."""
     chosen, scale, folder = regime(name), start.scale, start.folder
     weak_share = chosen.weak
@@ -523,14 +515,14 @@ def _add_scored_plans(
 
 
 def _add_measures(
-    stages: StageList, study: PaperStudy, start: Configuration, run: Run, model: str, is_external: bool
+    stages: StageList, study: PaperStudy, start: _Configuration, run: Run, model: str, is_external: bool
 ) -> None:
     """The plans of a run's model, their scores, and what single tables measure of them."""
     chosen, scale, on_world = regime(run.regime), start.scale, study.on_world
     root = None if study.data is None else study.data.resolve()
     plans, diversity, vpa = (f"{kind}/{run.name}.jsonl" for kind in ("plans", "diversity", "vpa"))
     diverse = run.regime in table("diversity").regimes
-    # Whether or not this call asks for that table: its plans are those of the others.
+    # Whether or not this call asks for that table: other tables use the same plans.
     samples = max(scale.samples, DIVERSITY_SAMPLES) if diverse and not study.quick else scale.samples
     sampled = Sampling(
         model=ModelConfig(model=model, engine=study.engine),

@@ -106,7 +106,7 @@ _MISSING = dict(zip(BOUNDS, (0.0, 100.0), strict=True))
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """A measure of the plans of regimes: for each regime [seeds, prompts], the prompts those of `names`."""
+    """A measure of the plans of each regime, as an array [seeds, prompts] with the prompts of `names`."""
 
     names: tuple[str, ...]
     """Ids of the prompts."""
@@ -250,17 +250,17 @@ def _columns(folder: Path, paper: PaperTable, runs: Sequence[Run], trained: Sequ
         goals = (row for run in runs[:1] for _, row in read_jsonl(folder / run.file("vpa")))
         known = {row["example_id"]: ("", row["goal"]) for row in goals}
         keys = [column.key for column in published("vpa").columns]
-        return {key: 3 * (load_values(folder, runs, "vpa", key, known=known),) for key in keys}
+        return {key: 3 * (_load_values(folder, runs, "vpa", key, known=known),) for key in keys}
     if paper.name == "diversity":
         diverse, accurate = [], []
         for reading in ("", *BOUNDS):
-            read = load_values(folder, runs, "diversity", "diversity", reading)
+            read = _load_values(folder, runs, "diversity", "diversity", reading)
             diverse.append(replace(read, datasets=("",) * len(read.names)))
             known = {name: ("", cluster) for name, cluster in zip(read.names, read.clusters, strict=True)}
-            accurate.append(load_values(folder, runs, "scores", ACCURACY, reading, known))
+            accurate.append(_load_values(folder, runs, "scores", ACCURACY, reading, known))
         return {"diversity": tuple(diverse), ACCURACY: tuple(accurate)}
-    every = load_values(folder, [*runs, *trained], "scores", ACCURACY)
-    least, most = (load_values(folder, runs, "scores", ACCURACY, reading) for reading in BOUNDS)
+    every = _load_values(folder, [*runs, *trained], "scores", ACCURACY)
+    least, most = (_load_values(folder, runs, "scores", ACCURACY, reading) for reading in BOUNDS)
     return {
         column: (every.restricted(datasets), least.restricted(datasets), most.restricted(datasets))
         for column, datasets in columns_of(every.datasets, per_dataset=paper.per_dataset)
@@ -268,7 +268,7 @@ def _columns(folder: Path, paper: PaperTable, runs: Sequence[Run], trained: Sequ
 
 
 def _claims(made: ScaleRuns, paper: PaperTable, measured: Sequence[str]) -> Iterator[Claim]:
-    """The claims of a table that are of this scale, those of frontier models once for each."""
+    """The claims of a table that hold for this scale; a claim on frontier models comes once for each model."""
     for claim in paper.claims:
         if claim.scales and made.scale.title not in claim.scales:
             continue
@@ -315,7 +315,7 @@ def _history_name(settings: Mapping[str, Any], history: str, stage: str = "promp
     return "Phi's" if getattr(settings.get(stage), "histories", None) else "Phi's, simulated"
 
 
-def load_values(
+def _load_values(
     folder: Path,
     runs: Sequence[Run],
     kind: str,
@@ -408,6 +408,7 @@ def _controls(
 
 def columns_of(datasets: Iterable[str], *, per_dataset: bool) -> Iterable[tuple[str, list[str]]]:
     """Columns of a table of accuracies: each dataset where wanted, then each split with its datasets."""
+    # As the paper's tables have them.
     order = [*WORLD_SPLITS, *TITLES]
     present = sorted(set(datasets), key=order.index)
     if per_dataset and not set(present) <= set(WORLD_SPLITS):
@@ -470,6 +471,7 @@ def _shown_prompts(folder: Path, measured: Sequence[Run]) -> Iterable[ShownPromp
             if plan.sample == 0
         }
     stride = max(1, len(examples) // SHOWN_PROMPTS)
+    # From the middle of each stretch, so that not every table begins with the first example.
     for example in examples[stride // 2 :: stride][:SHOWN_PROMPTS]:
         reference = ShownPlan("reference", tuple(map(PlanLine, example.continuation)))
         shown = [own[example.example_id] for own in plans.values() if example.example_id in own]

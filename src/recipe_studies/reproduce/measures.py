@@ -117,12 +117,7 @@ def _judged(
             judged = LlmJudge(model, judge.model, judge.settings).judge(cases, progress)
     for case in judged:
         accuracy = accuracy_of(case.outcome) if isinstance(case.outcome, Verdict) else None
-        yield {
-            "example_id": case.example_id,
-            "sample": case.sample,
-            "accuracy": accuracy,
-            "steps": len(case.steps),
-        }
+        yield {"example_id": case.example_id, "sample": case.sample, "accuracy": accuracy, "steps": len(case.steps)}
 
 
 def embed() -> "Embed":

@@ -26,11 +26,7 @@ except ModuleNotFoundError as error:
     raise MissingExtra("the report", "report") from error
 
 RESULTS, PAGE, MARKDOWN = "results.json", "report.html", "report.md"
-MEASURES = {
-    "success_rate": "SR",
-    "accuracy": "mAcc",
-    "iou": "mIoU",
-}
+MEASURES = {"success_rate": "SR", "accuracy": "mAcc", "iou": "mIoU"}
 VERDICTS = {
     "holds": "hold here",
     "does not hold": "do not",
@@ -100,7 +96,7 @@ def render_page(results: StudyResults) -> str:
         f"{when} · {results.provenance.device}",
         summary(results),
         list(sections(results)),
-        colours=regime_colours(regime_title(name) for name in (*known, *measured)),
+        colours=regime_colours(_regime_title(name) for name in (*known, *measured)),
     )
 
 
@@ -166,7 +162,7 @@ def sections(results: StudyResults) -> Iterator[Section]:
                 count = counts.left_out.get(reason, 0)
                 cells.append(Cell(count, note=f"{100 * count / counts.examples:.1f}%" if count else ""))
             cells += [Cell(counts.used), Cell(counts.mixed if counts.role == "training" else None)]
-            rows.append(TableRow(f"{counts.role}, {counts.input}, {column_title(counts.dataset)}", tuple(cells)))
+            rows.append(TableRow(f"{counts.role}, {counts.input}, {_column_title(counts.dataset)}", tuple(cells)))
         columns = ("examples", *(REASONS[reason] for reason in reasons), "used", "in mixtures with weak ones")
         if rows:
             counted.append(Table(f"Examples, {scale.title}", "examples of", headings(*columns), tuple(rows)))
@@ -185,7 +181,7 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
         # The paper's claims, one a row, with the measured difference and the verdict in each column.
         columns = list(dict.fromkeys(finding.column for finding in made.findings))
         known = {(finding.sentence, finding.column): finding for finding in made.findings}
-        names = [Heading(name, column_title(column)) for column in columns for name in ("difference", "verdict")]
+        names = [Heading(name, _column_title(column)) for column in columns for name in ("difference", "verdict")]
         rows = []
         for claim in {finding.sentence: finding for finding in made.findings}.values():
             cells = []
@@ -209,11 +205,11 @@ def _blocks(scale: ScaleResults, made: TableFigures) -> Iterator[Block]:
         yield Figure(inline_svg(drawing, f"{scale.scale}-{made.name}-figure", caption), caption)
         yield made_table(scale, made)
     read = (
-        (f"{regime_title(figure.regime)}, {column_title(figure.column)}", figure.readings) for figure in made.figures
+        (f"{_regime_title(figure.regime)}, {_column_title(figure.column)}", figure.readings) for figure in made.figures
     )
     yield from readings_table(table(made.name).title, read, 3 if made.name == "diversity" else 1)
     titled = [
-        replace(prompt, plans=tuple(replace(plan, regime=regime_title(plan.regime)) for plan in prompt.plans))
+        replace(prompt, plans=tuple(replace(plan, regime=_regime_title(plan.regime)) for plan in prompt.plans))
         for prompt in made.prompts
     ]
     yield from plans_side_by_side(titled)
@@ -226,9 +222,9 @@ def made_table(scale: ScaleResults, made: TableFigures) -> Table:
     printed = {column for (_, column), figure in values.items() if figure.published is not None}
     names: list[Heading] = [*headings(*made.labels)]
     for column in made.columns:
-        names.append(Heading("here", column_title(column)))
+        names.append(Heading("here", _column_title(column)))
         if column in printed:
-            names.append(Heading("paper", column_title(column)))
+            names.append(Heading("paper", _column_title(column)))
     rows = []
     for name in dict.fromkeys(figure.regime for figure in every):
         cells: list[Cell] = [Cell(known.get(name)) for known in made.labels.values()]
@@ -238,16 +234,16 @@ def made_table(scale: ScaleResults, made: TableFigures) -> Table:
             cells.append(Cell(None if figure is None else figure.value, digits))
             if column in printed:
                 cells.append(Cell(None if figure is None else figure.published, digits))
-        rows.append(TableRow(regime_title(name), tuple(cells)))
+        rows.append(TableRow(_regime_title(name), tuple(cells)))
     several = len(scale.seeds) > 1
     about = "95% interval over seeds and prompts" if several else "95% interval over prompts; one seed"
     return Table(f"{table(made.name).title}, {scale.title}", "regime", tuple(names), tuple(rows), about)
 
 
-def column_title(column: str) -> str:
+def _column_title(column: str) -> str:
     """A column in words.
 
-    >>> column_title("3.success_rate"), column_title("test_goals"), column_title("coin")
+    >>> _column_title("3.success_rate"), _column_title("test_goals"), _column_title("coin")
     ('T = 3, SR', 'held-out goals', 'coin')
     """
     if "." in column:
@@ -256,7 +252,7 @@ def column_title(column: str) -> str:
     return SPLITS.get(column, column)
 
 
-def regime_title(name: str) -> str:
+def _regime_title(name: str) -> str:
     """A regime or a row of next actions as tables show it; a frontier model is called by its name."""
     searched = next((row for paper in TABLES for row in paper.rows if row.name == name != row.regime), None)
     if searched is not None:
@@ -270,13 +266,13 @@ def _drawn(made: TableFigures) -> tuple[Drawing, str]:
     regimes = dict.fromkeys(figure.regime for figure in made.figures)
     # One regime has one colour on the whole page.
     known_regimes = [name for paper in TABLES for name in paper.regimes]
-    colours = regime_colours(regime_title(name) for name in (*known_regimes, *regimes))
+    colours = regime_colours(_regime_title(name) for name in (*known_regimes, *regimes))
     if made.name == "weak":
         # RL and SFT over the share of weak examples, one panel a split; the base is a line across.
-        titles = {"rl": regime_title("rl"), "sft": "SFT"}
+        titles = {"rl": _regime_title("rl"), "sft": "SFT"}
         lines, levels = [], {}
         for column in made.columns:
-            panel = column_title(column)
+            panel = _column_title(column)
             for kind, title in titles.items():
                 shares = {weak(kind, percent): percent for percent in PERCENTAGES}
                 known = [(share, figure) for name, share in shares.items() if (figure := values.get((name, column)))]
@@ -287,7 +283,7 @@ def _drawn(made: TableFigures) -> tuple[Drawing, str]:
                 )
             if base := values.get(("base", column)):
                 levels[panel] = [("base", base.value.mean)]
-        of_kinds = {title: colours[regime_title(weak(kind, 0))] for kind, title in titles.items()}
+        of_kinds = {title: colours[_regime_title(weak(kind, 0))] for kind, title in titles.items()}
         xlabel, ylabel = "weak examples, percent", "accuracy, percent"
         drawing = curves(lines, colours=of_kinds, xlabel=xlabel, ylabel=ylabel, levels=levels)
         return drawing, "Accuracy by share of weak examples"
@@ -296,13 +292,13 @@ def _drawn(made: TableFigures) -> tuple[Drawing, str]:
         for column in made.columns:
             # The base has seen no step.
             steps = [int(made.labels[STEPS].get(name, 0)) for name in regimes]
-            lines.append(Line(column_title(column), "RL", steps, [values[name, column].value for name in regimes]))
-        drawn = {"RL": colours[regime_title("rl")]}
+            lines.append(Line(_column_title(column), "RL", steps, [values[name, column].value for name in regimes]))
+        drawn = {"RL": colours[_regime_title("rl")]}
         return curves(lines, colours=drawn, xlabel="steps of GRPO", ylabel="accuracy, percent"), "Accuracy by steps"
     if made.name == "diversity":
         points = []
         for name in regimes:
-            title, across, up = regime_title(name), values[name, "diversity"], values[name, "accuracy"]
+            title, across, up = _regime_title(name), values[name, "diversity"], values[name, "accuracy"]
             points.append(Point(title, across.value, up.value))
             if across.published is not None and up.published is not None:
                 points.append(Point(f"{title}, paper", Interval(across.published), Interval(up.published), True))
@@ -314,7 +310,9 @@ def _drawn(made: TableFigures) -> tuple[Drawing, str]:
     for column in shown:
         for name in regimes:
             figure = values.get((name, column))
-            marks.append(Mark(regime_title(name), None if figure is None else figure.value, panel=column_title(column)))
+            marks.append(
+                Mark(_regime_title(name), None if figure is None else figure.value, panel=_column_title(column))
+            )
             if figure is not None and figure.published is not None:
                 marks.append(marks[-1]._replace(value=Interval(figure.published), hollow=True))
     return intervals(marks, colours=colours), "Means"

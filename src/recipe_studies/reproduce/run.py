@@ -43,13 +43,11 @@ def reproduce(
     """
     plans = {whole.name: whole for whole in wholes}
     asked = {name: restrict(study, whole) for name, whole in plans.items()}
-    # The GPUs that runs are spread over: those that the environment shows, else all.
-    if named := os.environ.get("CUDA_VISIBLE_DEVICES"):
-        devices = tuple(filter(None, named.split(",")))
-    else:
-        import torch
+    import torch
 
-        devices = tuple(map(str, range(torch.cuda.device_count())))
+    # The GPUs that runs are spread over. CUDA takes the names up to the first that is no GPU, so that -1 hides all.
+    count, named = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    devices = tuple(named.split(","))[:count] if named else tuple(map(str, range(count)))
     output.mkdir(parents=True, exist_ok=True)
     with locked(output):
         stages = [stage for part in asked.values() for stage in part.placed]
@@ -60,9 +58,9 @@ def reproduce(
                 require_all_files(output / name)
         run_stages(output, stages, workers, progress, devices, keep_going=True)
         for name, part in asked.items():
-            for run in (*part.runs, *part.frontier):
-                if not run.same_as:
-                    _write_rows(output / name, run)
+            # By file: on the world two regimes can be one run, and a call may ask for either.
+            for run in {run.file(ROWS): run for run in (*part.runs, *part.frontier)}.values():
+                _write_rows(output / name, run)
             for sentence in left_out_sentences([*example_counts(output / name)]):
                 _LOG.warning("%s: %s", name, sentence)
         # Scales of earlier calls in the same folder are shown, too.
@@ -90,7 +88,7 @@ def _write_rows(folder: Path, run: Run) -> None:
     scores = {(row.pop("example_id"), row.pop("sample")): row for _, row in read_jsonl(folder / run.file("scores"))}
     plans = (row for row in read_predictions(folder / run.file("plans")) if (row.example_id, row.sample) in scores)
     rows = ((examples[row.example_id], row.sample, row.steps, scores[row.example_id, row.sample]) for row in plans)
-    write_plan_rows(folder / run.file(ROWS), run.regime, run.seed, rows)
+    write_plan_rows(folder / run.file(ROWS), run.same_as or run.regime, run.seed, rows)
 
 
 def finished_tables(whole: ScaleRuns, folder: Path) -> list[PaperTable]:

@@ -84,7 +84,7 @@ class ScaleCost(Rates):
 
     source: str
     memory_gb: float
-    """Of the device, at most."""
+    """Most memory that a run takes on the device."""
     model_gb: float
     """Of a saved model on disk."""
     segments_per_second: Annotated[float, Field(gt=0)] = 150.0
@@ -105,7 +105,7 @@ class Scale(StudySettings):
         "samples": 2,
     }
     video_model: str = ""
-    """Of the Video configuration; empty: none, or at the tiny scale one that is built and pre-trained."""
+    """Model of the Video configuration; empty: none, or at the tiny scale one that is built and pre-trained here."""
     world: dict[str, int] = Field(default_factory=dict)
     """Keys of WorldSource that differ from its defaults, with `data = world`."""
     train: Positive | None = None
@@ -261,6 +261,7 @@ def sized(name: str, *, quick: bool, changes: Sequence[str] = ()) -> Scale:
 
     Raises ConfigError.
     """
+    # Changes come last, so that a quick run can be made larger in one place.
     chosen = quick_settings(scale(name)) if quick else scale(name)
     if not changes:
         return chosen

@@ -89,7 +89,7 @@ class Claim:
     second: str
     direction: Direction = "above"
     splits: tuple[str, ...] = SPLITS
-    """Columns in which it is claimed; none: in that of every dataset."""
+    """Columns in which it is claimed; empty: in the column of every dataset."""
     against: str = ""
     """Split that `second` is taken in; left out: the same."""
     margin: float | dict[str, float] = 0.0

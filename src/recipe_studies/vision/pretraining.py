@@ -158,14 +158,7 @@ class Heads(torch.nn.Module):  # type: ignore[misc]
 
 
 def train_attributes(
-    tower: VisualTower,
-    painter: Painter,
-    schedule: Schedule,
-    *,
-    rate: float,
-    batch: int,
-    seed: int,
-    advance: Advance,
+    tower: VisualTower, painter: Painter, schedule: Schedule, *, rate: float, batch: int, seed: int, advance: Advance
 ) -> tuple[Heads, list[float]]:
     """Train the tower, in place, to tell the parts of a step's code (shape, colour, border, tool, motion, tone).
 
@@ -174,6 +167,7 @@ def train_attributes(
     steps = list(painter.codes)
     codes = torch.tensor([painter.codes[step] for step in steps])
     torch.manual_seed(seed)
+    # One pair is encoded to see how wide its tokens are together.
     heads = Heads(tower.encode_pairs(painter.pairs(steps[:1], generator(seed))).flatten(1).shape[1])
 
     def losses() -> Iterator[torch.Tensor]:
@@ -405,6 +399,7 @@ def batch_loss(
     longest = max(map(len, rows))
     ids = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    # The value that marks tokens without a loss, in transformers as here.
     labels = torch.full_like(ids, -100)
     for index, (row, example) in enumerate(zip(rows, examples, strict=True)):
         labels[index, len(row) - len(example.answer) : len(row)] = torch.tensor(example.answer)
@@ -425,6 +420,7 @@ def batch_loss(
         embedded = embedded.masked_scatter(is_video, features.to(embedded.dtype))
     cache = DynamicCache()
     first = positions[:, :1, : len(head)]
+    # One row: the head is the same in all chats, and is read once for all of them.
     decoder(input_ids=torch.tensor([list(head)]), position_ids=first, past_key_values=cache, use_cache=True)
     cache.batch_repeat_interleave(count)
     # Padding needs no mask: it stands on the right, where causal attention never looks back from a real token.

@@ -48,6 +48,7 @@ def build_video_model(base: Checkpoint, shape: VisionShape, seed: int) -> Checkp
     text = base.model.config
     if text.model_type != "qwen2":
         raise ConfigError(f"A visual tower is built onto a Qwen2 model, not onto {text.model_type!r}; give another.")
+    # A copy: the base keeps its own chat template.
     tokenizer = copy.deepcopy(base.tokenizer)
     known = tokenizer.get_vocab()
     if lacking := [token for token in _TOKENS.values() if token not in known]:
@@ -88,6 +89,7 @@ def build_video_model(base: Checkpoint, shape: VisionShape, seed: int) -> Checkp
         dtype="float32",
         **{field: known[token] for field, token in _TOKENS.items()},
     )
+    # The caller's draws must not depend on whether a tower was built.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration._from_config(config, attn_implementation="eager")
