@@ -20,7 +20,7 @@ from common import add_json, write_result
 from recipe.artifacts import read_jsonl
 from recipe.data.roles import TITLES, role_of
 from recipe.stats import Comparison, compare
-from recipe_studies.reproduce.page import regime_title
+from recipe_studies.reproduce.study import regime
 
 REGIMES = ("sft-annotated", "sft-ht100m", "rl", "sft-rl", "rl-grounded", "rounds-grounded", "control-r0",
            "control-random", "control-length")  # fmt: skip
@@ -93,8 +93,8 @@ def main() -> None:
         scores = Path(run) / args.scale / "scores"
         compared = differences(scores)
         rows += [
-            [f"{regime_title(regime)}; {corpus}", *map(cell, own.values()), str(seeds_of(scores, regime))]
-            for regime, own in compared.items()
+            [f"{regime(name).title}; {corpus}", *map(cell, own.values()), str(seeds_of(scores, name))]
+            for name, own in compared.items()
         ]
         columns = ["", *next(iter(compared.values())), "seeds"]
         values[corpus] = {"base": means(scores), "differences": compared}
