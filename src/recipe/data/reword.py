@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recipe.artifacts import JsonObject, fingerprint, read_jsonl
-from recipe.data.procedures import read_procedures
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.data.procedures import procedure_rows
 from recipe.errors import InputError, listed
 from recipe.plan_text import plan_steps
 from recipe.prompting import fence, fill, json_object
@@ -256,7 +256,8 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
     goals: dict[tuple[str, str], str] = {}
     labels: dict[tuple[str, str], str] = {}
     remedy = "give the file that `recipe data reword` wrote for this data"
-    for (line, _), row in zip(read_jsonl(path), read_procedures(path).procedures, strict=True):
+    for line, written in procedure_rows(path):
+        row = written.procedure()
         video = known.get((row.source, row.video_id))
         if video is None:
             problem = f"video {row.video_id!r} of source {row.source!r} is not in the data"
@@ -268,7 +269,9 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
         if text != row.goal or labels.setdefault((row.source, row.goal), video.goal) != video.goal:
             problem = f"goal {video.goal!r} has two wordings, or shares one with another goal"
             raise InputError.at(path, problem, "reword all videos in one run", line=line, field="goal")
-        worded[row.source, row.video_id] = row
+        if worded.setdefault((row.source, row.video_id), row).steps != row.steps:
+            problem = f"video {row.video_id!r} of source {row.source!r} has other words in a line before"
+            raise InputError.at(path, problem, "keep one of its rows", line=line, field="video_id")
     groups: dict[tuple[str, str], list[Example]] = {}
     for example in examples:
         groups.setdefault((example.source, example.split), []).append(example)

@@ -59,10 +59,13 @@ class SourceFile(NamedTuple):
 def source_files(path: Path) -> Generator[SourceFile]:
     """Every file that `path` stands for, open for reading until the next one is asked for; hidden ones are left out.
 
-    Raises InputError for a path that is not there and for an archive that cannot be read.
+    Raises InputError for a path that is not there, also in a folder, and for an archive that cannot be read.
     """
     if path.is_dir():
         for file in _walk(path):
+            # A link to nothing, as git-annex leaves for what is not fetched; or a pipe, which would be waited for.
+            if not file.is_file():
+                raise not_a_file(file)
             yield from _open(file, inside=True)
     elif path.is_file():
         yield from _open(path, inside=False)

@@ -49,7 +49,6 @@ class Tracks(AbstractContextManager["Tracks"]):
         columns = "video BLOB, language TEXT, marks BLOB, PRIMARY KEY (video, language, marks)"
         self._database.execute(f"CREATE TABLE tracks ({columns}) WITHOUT ROWID")
         named = (video_name(name) for name in names if not is_metadata(name))
-        # As bytes: the name of a file need not be text.
         rows = ((_bytes(track.id), track.language, _bytes(".".join(track.marks))) for track in named)
         self._database.executemany("INSERT OR IGNORE INTO tracks VALUES (?, ?, ?)", rows)
 
@@ -67,7 +66,7 @@ class Tracks(AbstractContextManager["Tracks"]):
         query = "SELECT language, marks FROM tracks WHERE video = ?"
         rows = self._database.execute(query, (_bytes(own.id),)).fetchall()
         others = [
-            VideoName(own.id, tag, tuple(marks.decode(errors="surrogatepass").split(".")) if marks else ())
+            VideoName(own.id, tag, tuple(_text(marks).split(".")) if marks else ())
             for tag, marks in rows
         ]
         tracks = [own, *others]
@@ -88,7 +87,12 @@ class Tracks(AbstractContextManager["Tracks"]):
 
 
 def _bytes(text: str) -> bytes:
+    """A name as SQLite keeps it: that of a file need not be Unicode, which its texts have to be."""
     return text.encode(errors="surrogatepass")
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogatepass")
 
 
 def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
@@ -151,7 +155,7 @@ def read_narrations(
                 else:
                     raise InputError.at(
                         draft.place.file,
-                        f"video {narration.video_id!r} was read before, from {videos.place(narration.video_id)}",
+                        f"video {narration.video_id!r} was read before, from {videos.place(video)}",
                         "remove one of them, or ask for duplicates keep-first, which keeps the earlier one",
                         line=draft.place.line,
                         field="video_id",
@@ -276,7 +280,7 @@ class VideoLog(AbstractContextManager["VideoLog"]):
         # Nothing of it outlives the process, so that no crash needs a journal.
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
-        self._database.execute("CREATE TABLE seen (video TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._database.execute("CREATE TABLE seen (video BLOB PRIMARY KEY, place BLOB) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
     def __exit__(self, *_: object) -> None:
@@ -284,10 +288,11 @@ class VideoLog(AbstractContextManager["VideoLog"]):
 
     def add(self, video_id: str, place: str) -> bool:
         """Record a video; False where it was recorded before."""
-        row = (video_id, place)
+        row = (_bytes(video_id), _bytes(place))
         return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount == 1
 
     def place(self, video_id: str) -> str:
         """Where a recorded video was read first."""
-        (place,) = self._database.execute("SELECT place FROM seen WHERE video = ?", (video_id,)).fetchone()
-        return str(place)
+        query = "SELECT place FROM seen WHERE video = ?"
+        (place,) = self._database.execute(query, (_bytes(video_id),)).fetchone()
+        return _text(place)

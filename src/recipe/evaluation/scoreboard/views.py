@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.data.roles import ROLES
 from recipe.errors import MissingExtra
 from recipe.evaluation import measure_named
@@ -121,11 +121,18 @@ def gather_views(board: ReportSources) -> ExampleViews:
     results = judge_results(source.scores for source in board.sources)
     names = {id(scores): result.name for result in results for scores in result.scores}
     criteria = {id(scores): result.criteria for result in results for scores in result.scores}
-    titled = [
-        (names.get(id(source.scores), measure_named(source.scores.measure).title), source)
-        for source in board.sources
-        if any("steps" in row.details for row in source.rows or ())  # not of pairs of plans
-    ]
+    # A measure with two encoders or graphs is two: a mean of both values would be of neither.
+    settings: dict[str, dict[str, int]] = {}
+    for scores in (source.scores for source in board.sources):
+        known = settings.setdefault(scores.measure, {})
+        known.setdefault(fingerprint(scores.identity), len(known) + 1)
+    titled = []
+    for source in board.sources:
+        if any("steps" in row.details for row in source.rows or ()):  # not of pairs of plans
+            scores, title = source.scores, measure_named(source.scores.measure).title
+            if len(known := settings[scores.measure]) > 1:
+                title += f" (setting {known[fingerprint(scores.identity)]})"
+            titled.append((names.get(id(scores), title), source))
     # Judges first: examples are ordered by the first measure.
     measures = [*dict.fromkeys(names.values())]
     measures += dict.fromkeys(name for name, _ in titled if name not in names.values())
