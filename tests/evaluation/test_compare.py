@@ -24,7 +24,7 @@ from recipe.evaluation.scores import (
     write_scores,
 )
 from recipe.models.sampling import decoding_of, distinct_decodings
-from recipe.types import Example, Unscored, Verdict
+from recipe.types import Example, Grades, Unscored, Verdict
 
 Compare = Callable[..., Any]
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
@@ -142,6 +142,18 @@ def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path, compare: C
     assert everything["readings"]["missing_as_0"]["mean"] == pytest.approx(read["missing_as_0"] / 3)
     same = means(compare("base", "rl", *KNOWN)["rows"][0]["readings"])
     assert (same["highest"], same["lowest"]) == pytest.approx((-read["lowest"], -read["highest"]))
+
+
+def test_a_criterion_of_another_scale_has_no_bounds(tmp_path: Path, compare: Compare) -> None:
+    judge = replace(JUDGE, settings={"rubric": "tea", "scale": "0 to 10"})
+    for name, score in (("a", 9), ("b", 8)):
+        rows = [Judgement(f"e{n}", Grades({"clarity": score}, 10.0 * score), judge="J") for n in range(3)]
+        judge_file(tmp_path / f"{name}.json", judge, [*rows, Judgement("e3", Unscored("refused"), judge="J")])
+    clarity, accuracy = compare("a", "b", "--metric", "clarity", "--metric", "accuracy")["rows"]
+    assert (clarity["result"]["difference"]["mean"], clarity["readings"]) == (1, {})
+    assert means(accuracy["readings"]) == {
+        "lowest": -17.5, "missing_as_0": 7.5, "highest": 32.5, "missing_left_out": 10
+    }  # fmt: skip
 
 
 def test_samples_of_an_example_are_averaged_first(tmp_path: Path, compare: Compare) -> None:
