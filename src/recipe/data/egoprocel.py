@@ -10,7 +10,7 @@
 Each file is named like its video and holds start, end and key-step, in seconds and without a header. The name of a
 key-step follows its number: "3 add water", in EGTEA Gaze+ "3. add water". CMU-MMAC was filmed by five cameras that
 are annotated one by one; only the one on the head is read, since the others show the same performance.
-There is no published split: see `split_of`.
+There is no published split: see `_split_of`.
 """
 
 import csv
@@ -83,14 +83,14 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
                 problem = f"{label!r} holds no key-step's name"
                 raise InputError.at(files[video], problem, f"{_REMEDY}, not CrossTask's", line=line)
             steps.append(Step(text, start, end))
-        procedures.append(Procedure("egoprocel", video, goal, in_time_order(steps), split_of(video)))
+        procedures.append(Procedure("egoprocel", video, goal, in_time_order(steps), _split_of(video)))
     return procedures
 
 
-def split_of(video_id: str) -> str:
+def _split_of(video_id: str) -> str:
     """train or test, by a hash of the collection and of the person in it: one person's videos are never in both.
 
-    >>> split_of("MECCANO/0003") == split_of("MECCANO/0003")
+    >>> _split_of("MECCANO/0003") == _split_of("MECCANO/0003")
     True
     """
     path = PurePosixPath(video_id)

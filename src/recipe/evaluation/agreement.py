@@ -106,7 +106,7 @@ def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[st
     return raters
 
 
-def judge_rater(judged: Sequence[Judgement], controls: bool = False) -> Rater:
+def _judge_rater(judged: Sequence[Judgement], controls: bool = False) -> Rater:
     """A judge as a rater: the mean over the repeats that are scored; plans without one are absent."""
     verdicts: dict[PlanId, list[dict[str, float]]] = {}
     for judgement in judged:
@@ -147,7 +147,7 @@ def raters_of(board: ReportSources, files: Sequence[Path] = (), controls: bool =
                 problem = f"sample {judgement.sample} of {judgement.example_id!r} is another plan than in a file before"
                 raise InputError.at(source.path, problem, "compare two systems with: recipe evaluate compare")
         name = "" if judge is None else judge.name
-        raters[name if name not in raters else f"{name} ({source.path})"] = judge_rater(judged, controls)
+        raters[name if name not in raters else f"{name} ({source.path})"] = _judge_rater(judged, controls)
     for path in files:
         people = read_ratings(path, known)
         if again := people.keys() & raters.keys():

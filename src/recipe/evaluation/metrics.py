@@ -72,6 +72,11 @@ class Difference:
     seed: int | None = None
     """Of the one run that was compared; None for the mean over all runs of the regime."""
 
+    @property
+    def beaten(self) -> bool:
+        """Whether the baseline is beaten: the interval is clear of 0 and above it; not where that cannot be told."""
+        return self.value.sign == 1
+
 
 def ordered_metrics(present: Iterable[str]) -> list[str]:
     """Metrics in the order of tables, unknown ones last."""
@@ -125,16 +130,11 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
     return colours
 
 
-def is_beaten(value: Interval) -> bool:
-    """Whether a control is beaten: system minus control is clear of 0 and above it; not where that cannot be told."""
-    return value.sign == 1
-
-
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
     """A sentence for each system that does not beat every control, and one where that cannot be told."""
     missed: dict[tuple[str, str, bool], list[str]] = {}
     for difference in differences:
-        if not is_beaten(difference.value):
+        if not difference.beaten:
             value, control = difference.value, difference.baseline.removeprefix(CONTROL)
             key = difference.regime, difference.metric, value.sign is None
             missed.setdefault(key, []).append(f"{control}: {difference_text(value, digits)}")

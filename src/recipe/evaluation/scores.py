@@ -41,6 +41,18 @@ class JudgeIdentity:
     settings: dict[str, str] = field(default_factory=dict)
     """Temperature, repeats, limits, structured output: name to value."""
 
+    def is_model(self, model: str) -> bool:
+        """Whether it is this model itself, by the paper's rubric: no quantised or sped-up variant, nobody else.
+
+        >>> JudgeIdentity("a judge", "llm", "meta-llama/Llama-3.3-70B-Instruct").is_model("Llama-3.3-70B-Instruct")
+        True
+        >>> JudgeIdentity("Llama-3.3-70B-Instruct", "proxy").is_model("Llama-3.3-70B-Instruct")
+        False
+        """
+        # By its whole name: a quantised variant has another.
+        named = (self.model or self.name).rsplit("/", 1)[-1].lower() == model.lower()
+        return self.kind == "llm" and named and "rubric" not in self.settings
+
 
 class PlanId(NamedTuple):
     """Which plan was measured: those of one system differ in this."""
@@ -135,6 +147,12 @@ class Scores:
     def of(self, kind: GroupKind) -> tuple[Group, ...]:
         """The groups of a kind, in order."""
         return tuple(group for group in self.groups if group.kind == kind)
+
+    @property
+    def distinct(self) -> list[Group]:
+        """The groups that say something of their own: not those of all plans again, where there is one dataset."""
+        one_dataset = len(self.of("dataset")) < 2
+        return [group for group in self.groups if group.kind in ("all", "control") or not one_dataset]
 
     @property
     def overall(self) -> Group:

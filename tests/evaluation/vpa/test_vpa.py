@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 pytest.importorskip("scipy")
 from recipe.errors import InputError
 from recipe.evaluation.scores import Row
-from recipe.evaluation.vpa.run import VpaMeasure, VpaTask, open_task, references
+from recipe.evaluation.vpa.run import VpaMeasure, VpaTask, open_task
 from recipe.planning.predictions import Prediction
 
 HORIZONS = (1, 3, 4)
@@ -95,7 +95,7 @@ def test_measures_are_brute_force(task: VpaTask, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_chance_is_the_mean_over_every_plan(task: VpaTask, data: st.DataObject) -> None:
     own = with_targets(task, targets(task, data, 3))
-    chance = {row.system: row.figures for row in references(own, "") if row.group == "chance"}
+    chance = {row.system: row.figures for row in own.references("") if row.group == "chance"}
     cards = task.ids.taxonomy
     for name, pools in (
         ("random, expected", [cards.actions for _ in own.samples]),
@@ -115,7 +115,7 @@ def test_chance_is_the_mean_over_every_plan(task: VpaTask, data: st.DataObject) 
 def test_sampling_agrees_with_the_expectation(task: VpaTask, name: str) -> None:
     draws = 4_000
     rows = measure(task).baseline_rows(name, draws=draws)
-    exact = next(row.figures for row in references(task, "") if row.system == f"{name}, expected")
+    exact = next(row.figures for row in task.references("") if row.system == f"{name}, expected")
     for key, value in exact.items():
         found = np.mean([row.metrics[key] for row in rows])
         assert abs(found - value) < 5 * 50 / (draws * len(rows)) ** 0.5
@@ -226,6 +226,6 @@ def test_the_published_cut_is_calibrated(shared_data: Path) -> None:
     assert real.calibration.calibrated
     # Without the end of a video as an action, the same row is further away.
     steps = [replace(one, target=one.continuation) for one in real.samples if len(one.continuation) >= 4]
-    found = {row.system: row.figures for row in references(replace(real, samples=steps), "")}
+    found = {row.system: row.figures for row in replace(real, samples=steps).references("")}
     published = found["Random w/ goal"]
     assert max(abs(found["random-goal, expected"][key] - value) for key, value in published.items()) > 0.3

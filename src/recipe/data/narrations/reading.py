@@ -11,7 +11,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from importlib import import_module
 from pathlib import Path
 
 from recipe.data.narrations.drafts import (
@@ -65,10 +64,7 @@ class Tracks(AbstractContextManager["Tracks"]):
         own = video_name(file.name)
         query = "SELECT language, marks FROM tracks WHERE video = ?"
         rows = self._database.execute(query, (_bytes(own.id),)).fetchall()
-        others = [
-            VideoName(own.id, tag, tuple(_text(marks).split(".")) if marks else ())
-            for tag, marks in rows
-        ]
+        others = [VideoName(own.id, tag, tuple(_text(marks).split(".")) if marks else ()) for tag, marks in rows]
         tracks = [own, *others]
         if self._language:
             pool = [track for track in tracks if track.speaks(self._language)]
@@ -183,7 +179,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 fits = not file.inside or file.name.lower().endswith(FORMATS[options.format].suffixes)
                 name: str | None = options.format if fits else None
             else:
-                name = detect(file, options.encoding)
+                name = _detect(file, options.encoding)
             if name is None and not file.inside:
                 require_text(file.label, file.stream.peek(HEAD)[:HEAD])
                 remedy = f"name the format it has: {', '.join(FORMATS)}"
@@ -200,9 +196,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                     report.unclear_ids += 1
                     report.unclear_names += [file.label] * (report.unclear_ids <= NAMED)
             report.files[name] += 1
-            module, function = FORMATS[name].reader.split(".")
-            reader = getattr(import_module(f"{__package__}.{module}"), function)
-            drafts: Iterator[Draft] = reader(file, options, report)
+            drafts: Iterator[Draft] = FORMATS[name].open_reader()(file, options, report)
             # A damaged file among many must not cost the others; of one with many videos, only where none was read.
             spared = file.inside and options.bad == "skip"
             begun = False
@@ -222,7 +216,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 report.skipped_narrations["file that cannot be read"] += 1
 
 
-def detect(file: SourceFile, encoding: str) -> str | None:
+def _detect(file: SourceFile, encoding: str) -> str | None:
     """The format of a file, from its name and first bytes; None where it has no known layout."""
     head = file.stream.peek(HEAD)[:HEAD]
     if head[:4] == b"PAR1":

@@ -14,7 +14,7 @@ from typing import Any
 
 from recipe.artifacts import text_lines
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
-from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, lines, source_files
+from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, source_files
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 from recipe.rows import Stripped
@@ -29,7 +29,7 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
     """
     # `lines` bounds a row already; the limit of the module itself is 131,072 characters.
     csv.field_size_limit(MOST_CHARACTERS)
-    text = lines(file, encoding)
+    text = file.lines(encoding)
     first = [*islice(text, 1)]
     table = csv.reader(chain(first, text), delimiter=delimiter_of("".join(first)), strict=True)
     try:
@@ -170,7 +170,7 @@ def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterat
     """
     names = {}
     for file in source_files(tasks):
-        for line in lines(file, "utf-8"):
+        for line in file.lines("utf-8"):
             number, _, name = line.strip().partition("\t" if "\t" in line else ",")
             if number.isdigit() and name.strip():  # a header begins with no number
                 names[number] = name.strip()

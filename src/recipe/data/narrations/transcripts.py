@@ -21,7 +21,7 @@ from recipe.data.narrations.drafts import (
     ReadingReport,
     in_seconds,
 )
-from recipe.data.narrations.files import SourceFile, whole
+from recipe.data.narrations.files import SourceFile
 from recipe.data.narrations.times import is_time, times_of
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError, listed
@@ -57,7 +57,7 @@ Items = list[tuple[str, dict[str, Any]]]
 def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video. Raises InputError for a file that is not JSON."""
     try:
-        value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
+        value = json.loads(file.whole(options.encoding).removeprefix("\ufeff"))
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
     name, count, items = _transcript(value)

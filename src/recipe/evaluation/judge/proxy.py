@@ -34,7 +34,7 @@ from recipe.artifacts import fingerprint, to_json
 from recipe.config.models import MOST_SHOWN, JudgeConfig
 from recipe.evaluation.judge.llm import by_rule
 from recipe.evaluation.judge.measures import RubricMeasure
-from recipe.evaluation.judge.plans import Case, actionable, bounded
+from recipe.evaluation.judge.plans import Case, actionable
 from recipe.evaluation.judge.verdicts import HIGHEST, Judgement
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
@@ -83,7 +83,7 @@ class ProxyJudge:
         batch, texts = list[Case](), list[str]()
         with progress.task("judging by embeddings", total=len(cases)) as advance:
             for number, case in enumerate(cases, start=1):
-                batch.append(bounded(case, self._limits))
+                batch.append(case.bounded(self._limits))
                 texts += (*_known(batch[-1].example), *batch[-1].steps)
                 if len(texts) < _AT_ONCE and number < len(cases):
                     continue

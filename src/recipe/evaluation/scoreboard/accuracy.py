@@ -25,22 +25,9 @@ _KINDS = {
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
 
 
-def is_papers(judge: JudgeIdentity, model: str = JUDGE) -> bool:
-    """Whether a judge is the paper's model itself, by its rubric: no quantised or sped-up variant, nobody else.
-
-    >>> is_papers(JudgeIdentity("a judge", "llm", "meta-llama/Llama-3.3-70B-Instruct"))
-    True
-    >>> is_papers(JudgeIdentity("Llama-3.3-70B-Instruct", "proxy"))
-    False
-    """
-    # By its whole name: a quantised variant has another.
-    papers = (judge.model or judge.name).rsplit("/", 1)[-1].lower() == model.lower()
-    return judge.kind == "llm" and papers and "rubric" not in judge.settings
-
-
 def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
     """The sentence that stands wherever published figures are near those of a judge."""
-    if is_papers(judge, model):
+    if judge.is_model(model):
         return (
             f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
             "the paper's list of test examples is not known: compare with care."
@@ -202,7 +189,7 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
     order = dict.fromkeys(group.name for system in results.scores for group in system.of("control"))
     marks += [Mark(f"control: {name}", controls[name].values.get("accuracy")) for name in order]
     hollow = ""
-    if is_papers(results.judge):  # the paper's values of the rows that it prints
+    if results.judge.is_model(JUDGE):  # the paper's values of the rows that it prints
         hollow = "; hollow: published, by the same judge"
         rows = {normal(mark.row): mark.row for mark in marks}
         rows |= {split: row for split in SPLIT_ORDER if (row := f"{SPLIT_NAMES[split]}, macro") in rows.values()}
@@ -248,7 +235,7 @@ def _tables(results: JudgeResults) -> list[Table]:
     The paper's stand in the same table where the judge is the paper's, in a table of their own where another judges by
     the same rubric.
     """
-    paper, of_papers = is_papers(results.judge), {split for _, split in results.datasets} & set(SPLIT_ORDER)
+    paper, of_papers = results.judge.is_model(JUDGE), {split for _, split in results.datasets} & set(SPLIT_ORDER)
     if "rubric" in results.judge.settings:  # the paper has no figures by it
         of_papers = set()
     # Each control once, with the system's name where its file gives it another accuracy than the files before.

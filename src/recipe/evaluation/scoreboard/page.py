@@ -161,7 +161,9 @@ def _board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[S
                 compared.append(compare_systems(first, second, board.examples, (measure.main,)))
         if compared:
             lost = len(pairs) - _PAIRS
-            comparisons.append((measure, compared, f"{lost} of {len(pairs)} pairs are not compared" if lost > 0 else ""))
+            comparisons.append(
+                (measure, compared, f"{lost} of {len(pairs)} pairs are not compared" if lost > 0 else "")
+            )
     return comparisons
 
 

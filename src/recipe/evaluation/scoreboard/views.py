@@ -123,16 +123,16 @@ def gather_views(board: ReportSources) -> ExampleViews:
     criteria = {id(scores): result.criteria for result in results for scores in result.scores}
     # A measure with two encoders or graphs is two: a mean of both values would be of neither.
     settings: dict[str, dict[str, int]] = {}
-    for scores in (source.scores for source in board.sources):
-        known = settings.setdefault(scores.measure, {})
-        known.setdefault(fingerprint(scores.identity), len(known) + 1)
+    for scored in (source.scores for source in board.sources):
+        known = settings.setdefault(scored.measure, {})
+        known.setdefault(fingerprint(scored.identity), len(known) + 1)
     titled = []
     for source in board.sources:
         if any("steps" in row.details for row in source.rows or ()):  # not of pairs of plans
-            scores, title = source.scores, measure_named(source.scores.measure).title
-            if len(known := settings[scores.measure]) > 1:
-                title += f" (setting {known[fingerprint(scores.identity)]})"
-            titled.append((names.get(id(scores), title), source))
+            scored, title = source.scores, measure_named(source.scores.measure).title
+            if len(known := settings[scored.measure]) > 1:
+                title += f" (setting {known[fingerprint(scored.identity)]})"
+            titled.append((names.get(id(scored), title), source))
     # Judges first: examples are ordered by the first measure.
     measures = [*dict.fromkeys(names.values())]
     measures += dict.fromkeys(name for name, _ in titled if name not in names.values())

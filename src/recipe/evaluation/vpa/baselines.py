@@ -143,20 +143,20 @@ class Calibration(NamedTuple):
     sentence: str
     """The consequence for the run."""
 
-
-def calibrate(samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> Calibration:
-    """The exact expectation of random plans from the goal's card, compared with the row of `table`."""
-    figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
-    row = next(row for row in table.rows if row.name == ROW)
-    columns = zip(table.columns, row.values, strict=True)
-    published = {column.key: value for column, value in columns if value is not None}
-    apart = max(abs(figures[key] - value) for key, value in published.items())
-    calibrated = apart <= TOLERANCE
-    sentence = f"calibrated: random-goal lies within {apart:.2f} points of the published row"
-    if not calibrated:
-        by = f"random-goal lies {apart:.2f} points from the published row"
-        sentence = f"protocol not calibrated: {by}; do not compare with published rows"
-    return Calibration(figures, published, apart, calibrated, sentence)
+    @classmethod
+    def of(cls, samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> "Calibration":
+        """The exact expectation of random plans from the goal's card, compared with the row of `table`."""
+        figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
+        row = next(row for row in table.rows if row.name == ROW)
+        columns = zip(table.columns, row.values, strict=True)
+        published = {column.key: value for column, value in columns if value is not None}
+        apart = max(abs(figures[key] - value) for key, value in published.items())
+        calibrated = apart <= TOLERANCE
+        sentence = f"calibrated: random-goal lies within {apart:.2f} points of the published row"
+        if not calibrated:
+            by = f"random-goal lies {apart:.2f} points from the published row"
+            sentence = f"protocol not calibrated: {by}; do not compare with published rows"
+        return cls(figures, published, apart, calibrated, sentence)
 
 
 def expected_figures(
