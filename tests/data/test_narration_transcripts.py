@@ -262,3 +262,15 @@ def test_words_are_joined_to_what_one_speaker_says_at_once(
     listed = [{"word": word, "start": start, "end": end, "speaker": by} for word, start, end, by in rows]
     (tmp_path / "v.json").write_text(json.dumps({"words": listed}))
     assert [(segment.text, segment.end) for segment in read(tmp_path / "v.json")] == expected
+
+
+def test_a_text_that_is_nested_too_deep_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.12 and later read JSON deeper than they call functions; here the text is given as they read it."""
+    deep: dict[str, Any] = {"text": "stir"}
+    for _ in range(5_000):
+        deep = {"snippet": deep}
+    path = tmp_path / "v.json"
+    path.write_text('{"segments": [{"text": "stir"}]}')
+    monkeypatch.setattr(json, "loads", lambda text: {"segments": [deep]})
+    with pytest.raises(InputError, match=r"v\.json: not valid JSON"):
+        list(read_narrations(path))

@@ -35,8 +35,10 @@ _GOALS = {
     "pc_assembly": "assemble a desktop computer",
     "pc_disassembly": "disassemble a desktop computer",
 }
+# The number of the camera on the head, as the names of CMU-MMAC's files have it.
 _ON_THE_HEAD = "_7150991-"
 _SUFFIX = ".egoprocel.ann"
+# The person at the beginning of a name: S07, OP01, 01, 0003 or Head_5.
 _PERSON = re.compile(r"(?:Head_)?[A-Za-z]*\d+")
 _NUMBER = re.compile(r"\d+[.:)]?[\s_]+")
 _REMEDY = "use the folder annotations as published at sid2697.github.io/egoprocel"
@@ -79,6 +81,7 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
             if not 0 <= start <= end < math.inf:
                 raise InputError.at(files[video], f"{first},{last} is no time span", _REMEDY, line=line)
             text = _NUMBER.sub("", label.strip(), count=1).replace("_", " ").strip()
+            # CrossTask's files have three columns as well, of numbers alone.
             if not any(letter.isalpha() for letter in text):
                 problem = f"{label!r} holds no key-step's name"
                 raise InputError.at(files[video], problem, f"{_REMEDY}, not CrossTask's", line=line)

@@ -58,6 +58,7 @@ _FUNCTION_WORDS = (
     "where which while whole will with within you your yourself"
 )
 _NO_CONTENT = frozenset(_FUNCTION_WORDS.split())
+# The first that fits goes, so that "es" stands before "s".
 _ENDINGS = ("ing", "ed", "es", "s", "e")
 Ask = Callable[[Sequence[list[dict[str, str]]], int], Sequence[str | None]]
 """From chats and the number of the attempt to the text of each answer, None where none came."""
@@ -170,6 +171,7 @@ def reword(
             texts = tuple(_line(step) for step in plan_steps(text)) or None
             known = [video.goal, *(step.text for step in video.steps)]
             key = (video.source, video.goal)
+            # Words of other goals: with one wording for two goals, what groups videos by goal would join them.
             same = {worded.casefold() for (source, _), worded in goals.items() if source == video.source}
             same |= {other.casefold() for other in labels[video.source] - {video.goal}}
             free = goal and key not in goals and goal.casefold() not in same

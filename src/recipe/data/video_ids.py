@@ -22,6 +22,7 @@ _WORDS = re.compile(rf"{_WORD}(?:[-_]+{_WORD})*")
 _BRACKETS = re.compile(rf".*\[({_ID})\]", re.DOTALL)
 _TAIL = re.compile(rf"(.*)-({_ID})", re.DOTALL)
 _ALONE = re.compile(rf"(?<![A-Za-z0-9_-]){_ID}(?![A-Za-z0-9_-])")
+# Of a page, of a short link, and of a player.
 _ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(?![A-Za-z0-9_-])")
 LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
 """The form of a language tag."""
@@ -40,10 +41,14 @@ _LANGUAGES = frozenset(
     )
 )
 _SUBTAG = re.compile(r"[A-Za-z]{2}|[A-Z][a-z]{3}|\d{3}|orig|auto|asr|hans|hant|latn|cyrl|valencia|tarask", re.ASCII)
+# Tracks for those who do not hear, which describe sounds, too.
 _DESCRIBED = frozenset({"sdh", "cc", "hi"})
+# Tracks that a speech recogniser wrote.
 _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
+# Endings of the recording that a file is named after, as in `ID.mp4.vtt`.
 _MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
 _MARKS = _DESCRIBED | _AUTOMATIC | _MEDIA | {"captions", "default", "forced", "subtitles", "transcript"}
+# What yt-dlp knows of a video, and the chat of a live stream.
 _METADATA = re.compile(r"\.(info|live_chat)\.json$", re.IGNORECASE)
 OWN_IDS = {
     "coin": "",
@@ -87,8 +92,10 @@ class VideoName(NamedTuple):
         first, *subtags = self.language.removesuffix(track).split("-")
         if self.language.lower() == language.lower():
             kind = 0
+        # `en-orig` is yt-dlp's name for the recognised speech that translations are made of.
         elif first == "a" or {"orig", "auto", "asr"} & set(subtags):
             kind = 3
+        # A second language: `de-en` is German that a machine translated from English.
         elif any(re.fullmatch("[a-z]{2,3}", subtag) for subtag in subtags):
             kind = 4
         else:
@@ -204,6 +211,7 @@ class VideoIds:
         self._others = self.ids - self._youtube
         self._lengths = sorted({len(video) for video in self._others})
         self._in_paths = sorted({len(video) for video in self._others if len(video) >= LENGTH or "/" in video})
+        # Sorted, so that of two ids with one form the same is found each time.
         forms = ((form, video) for video in sorted(self._others) for form in _forms(video))
         self._forms = {form: video for form, video in forms if YOUTUBE.fullmatch(form)}
         self._parts = {part: video for video in sorted(self._others) for part in _windows(video)}
@@ -214,6 +222,7 @@ class VideoIds:
             return name
         if name in self._forms:
             return self._forms[name]
+        # An id of YouTube that is not listed is of another video, whatever else it looks like.
         if YOUTUBE.fullmatch(name):
             return None
         forms = (*_forms(name), video_name(name, suffix=False).other)
@@ -238,6 +247,7 @@ class VideoIds:
             return youtube_id
         if not self._others:
             return None
+        # Places where no word is cut: not between two letters or digits.
         edges = [i == 0 or i == len(text) or not text[i - 1 : i + 1].isalnum() for i in range(len(text) + 1)]
         lengths = self._in_paths if path else self._lengths
         lengths = [length for length in lengths if length >= _CHANCE] if random else lengths

@@ -33,6 +33,7 @@ Rater = Mapping[PlanId, Mapping[str, float]]
 """The ratings of a judge or a person: of each plan, by measure."""
 _Score = Annotated[int, Field(ge=0, le=HIGHEST)]
 
+# Made here, so that the names of the criteria stand in `Verdict` alone.
 _Row = make_dataclass(
     "_Row",
     [
@@ -85,6 +86,7 @@ def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[st
     for line, text in row_texts(path, get_type_hints(_Row)):
         rated: Any = parse_row(path, line, text, _Row, "ignore")
         for name in json.loads(text).keys() - {*_COLUMNS}:
+            # Other columns are ignored, but one that is nearly a criterion is a slip that would lose its ratings.
             if near := get_close_matches(name.lower(), _COLUMNS, n=1, cutoff=0.8):
                 raise InputError.at(path, "the name is unknown", f"rename it to {near[0]!r}", line=line, field=name)
         scores = {name: float(score) for name in CRITERIA if (score := getattr(rated, name)) is not None}

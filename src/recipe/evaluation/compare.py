@@ -112,6 +112,7 @@ def compare_systems(
         if source.rows is None:
             raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows next to their scores")
     ours, theirs = first.values, second.values
+    # Sorted, so that draws of the bootstrap do not depend on the order of a file.
     shared = sorted(ours[0].keys() & theirs[0].keys())
     rows_of_both = (*(first.rows or ()), *(second.rows or ()))
     clusters = {row.example_id: row.cluster for row in rows_of_both if row.cluster and not row.control}

@@ -309,6 +309,7 @@ def summarise(
     sources = in_order({by_id[row.example_id].source for row in own})
     overall = _group(measure, "", "all", own, by_id, seed)
     values = measure.plan_values(own)
+    # A split is a mean over datasets that have a value.
     scored = {by_id[plan.example_id].source for plan in values}
     groups: list[Group] = []
     alone = len(sources) == 1  # then all plans are those of the dataset and of its split
@@ -381,11 +382,13 @@ def _group(
     plans: dict[PlanId, Row] = {}
     for measured in rows:
         plans.setdefault(measured.plan, measured)
+    # Of plans and not of rows: a plan with three verdicts is missing once.
     flags = Counter(flag for row in plans.values() for flag in set(row.details.get("flags", ())))
     videos = {(by_id[plan.example_id].source, by_id[plan.example_id].video_id) for plan in values}
     counts = Counts(
         plans=len(values),
         videos=sum(bool(video) for _, video in videos),
+        # With each missing value as the worst one, every plan has a value.
         unscored=len(measure.plan_values(rows, 0)) - len(values),
         missing=flags[MISSING],
         empty=flags[EMPTY],

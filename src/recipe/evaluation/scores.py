@@ -183,6 +183,7 @@ def read_scores(path: Path | str) -> Scores:
     """The scores of a file; raises InputError naming the part that is missing, unknown or of the wrong kind."""
     raw = read_json(path)
     if not isinstance(raw, dict) or "measure" not in raw:
+        # The field `measure` was called so before.
         if isinstance(raw, dict) and "kind" in raw:
             raise InputError.at(path, "a version before 0.3 wrote these scores", "evaluate the system again")
         raise InputError.at(path, "no scores", "give a file that `recipe evaluate` wrote", field="measure")

@@ -177,6 +177,7 @@ def _open(path: Path, inside: bool) -> Iterator[SourceFile]:
             yield _plain(str(path), path.name, cast(io.BufferedReader, stream), path, inside)
     elif path.suffix.lower() == ".zip":
         with _readable(str(path)), zipfile.ZipFile(path) as packed:
+            # By name, as the files of a folder, in whatever order they were packed.
             for name in sorted(entry.filename for entry in packed.infolist() if not entry.is_dir()):
                 if _hidden(name):
                     continue
@@ -217,6 +218,7 @@ def _label(archive: Path, member: str) -> str:
 
 
 def _hidden(name: str) -> bool:
+    # macOS packs a folder of its own beside the files of a zip.
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
@@ -258,6 +260,7 @@ def encoding_of(head: bytes, encoding: str) -> str:
     """
     if encoding != "utf-8" or not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
         return encoding
+    # The mark of UTF-32 begins with that of UTF-16, so it is looked for first.
     return "utf-32" if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else "utf-16"
 
 

@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+# Most captions hold none of these, and one search is all that they cost.
 _MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>:：]")
+# Without digits: "[2] spoons" is said.
 _SQUARE = re.compile(r"\[[^\[\]\d]{0,60}\]")
 _ROUND = re.compile(r"\(([^()]{1,60})\)|\*([^*]{1,60})\*")
 _SOUND = re.compile(
@@ -16,6 +18,7 @@ _SOUND = re.compile(
 )
 _SONG = re.compile(r"[♩♪♫♬][^♩♪♫♬]*[♩♪♫♬]")
 _NOTES = re.compile(r"[♩♪♫♬]+")
+# Two signs or more: one alone may be a comparison.
 _TURN = re.compile(r"(?:^|\s)>{2,}\s*")
 _SPEAKER = re.compile(
     r"[\[(]\s*sp(?:ea)?k(?:er)?[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)sp(?:ea)?k(?:er)?_\d+\s*:(?=\s)", re.IGNORECASE
@@ -27,6 +30,7 @@ _USUAL = re.compile(
     r"\s*(?::\s+|：\s*)",
     re.IGNORECASE,
 )
+# JOHN, DR. SMITH, MARY-ANN 2.
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
 # First words of labels that name no speaker.
 _LABELS = frozenset(
@@ -50,6 +54,7 @@ _HEAD = re.compile(
     r"(?:\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|：\s*)(?=\S)"
 )
 _NAME = re.compile(r"(?:[A-ZÀ-ÞА-Я][\w'\u2019.-]*|de|da|van|von|der|del|la|le|al|bin|&|\d+)(?: |$)")
+# What follows an ingredient.
 _AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|half)\b", re.IGNORECASE)
 # Share of captions with a head from which a file is one that names its speakers.
 _SHARE = 0.8
@@ -106,6 +111,7 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
     """
     heads = [head for text in texts if (":" in text or "：" in text) and (head := _head(text))]
     counts = Counter(name for name, _ in heads)
+    # No name returns, and one caption cannot tell.
     if len(counts) == len(heads):
         return frozenset()
     if len(heads) >= _SHARE * len(texts) and 2 * len(counts) <= len(heads):
@@ -115,6 +121,7 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
     names = {
         name: n
         for name, n in counts.items()
+        # More than half of them with amounts behind: a list of ingredients.
         if n > max(1, 2 * amounts[name])
         and "".join(_NAME.findall(name)) == name
         and not {word.casefold() for word in name.split()} <= said

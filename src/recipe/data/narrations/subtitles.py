@@ -33,6 +33,7 @@ from recipe.data.narrations.times import clock
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError, quoted
 
+# Also \r\r\n, which writing \r\n as text leaves on Windows.
 _LINE_END = re.compile(r"\r*\n|\r")
 # Where a file was appended to another: at a byte order mark, or at a header right behind the last word.
 _JOINT = re.compile(r"\ufeff(?=\s*(?:WEBVTT|\d))|(?<=\S)(?=WEBVTT[ \t]*[\r\n])")
@@ -109,8 +110,10 @@ class _Cue(NamedTuple):
         """A cue from lines as a file has them."""
         source = "\n".join(lines)
         shown = _BREAK.sub("\n", source) if "br" in source or "BR" in source else source
+        # Markup goes first: what an entity unfolds to is text, and no markup.
         shown = html.unescape(_MARKUP.sub("", shown))
         plain = (" ".join(line.split()) for line in shown.split("\n"))
+        # Milliseconds are all that WebVTT and SubRip write; a shifted clock adds digits that mean nothing.
         return cls(round(start, 3), round(end, 3), tuple(line for line in plain if line), source)
 
 
@@ -347,6 +350,7 @@ def _xml(label: str, text: str) -> _Parsed:
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
     # The encoding overrides the one that the XML declares, since the text is decoded already.
     parser = expat.ParserCreate("utf-8", " ")
+    # Without it a text comes in pieces, one for each line and entity.
     parser.buffer_text = True
 
     def refuse(*_: object) -> None:

@@ -31,6 +31,7 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
     csv.field_size_limit(MOST_CHARACTERS)
     text = file.lines(encoding)
     first = [*islice(text, 1)]
+    # Strict, so that a quote that is not closed is an error, and not a field with the rest of the file.
     table = csv.reader(chain(first, text), delimiter=delimiter_of("".join(first)), strict=True)
     try:
         header = [name.strip().lower() for name in next(table, [])]
@@ -90,6 +91,7 @@ def read_htm_aa(file: SourceFile, options: ReadingOptions, report: ReadingReport
     no such table or, unless bad rows are skipped, for a row.
     """
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as database:
+        # A negative size counts KiB. Nothing of it outlives the process, so that no crash needs a journal.
         database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -65536; {_TABLES} BEGIN;")
         for line, fields in rows(file, options.encoding, ("vid", "timestamp", "text")):
             if isinstance(fields, Fault):
