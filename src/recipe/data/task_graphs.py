@@ -140,6 +140,7 @@ def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
     origin: dict[str, Path] = {}
     for file in files:
         value = read_json(file)
+        # An empty list would pass for a file without a fault, and without a graph.
         if value == []:
             raise InputError.at(file, "the list is empty", _FORM)
         several = isinstance(value, list)

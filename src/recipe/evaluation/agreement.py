@@ -114,6 +114,7 @@ def _judge_rater(judged: Sequence[Judgement], controls: bool = False) -> Rater:
     for judgement in judged:
         if (
             isinstance(judgement.outcome, Verdict | Grades)
+            # What code decided is no rating of the judge's.
             and judgement.how != "rule"
             and (controls or not judgement.control)
         ):

@@ -242,6 +242,7 @@ class PlanSelection(NamedTuple):
     def first(self) -> "PlanSelection":
         """The first sample of each example alone."""
         first: dict[str, Prediction] = {}
+        # The lowest number, whatever the order of the file.
         for prediction in sorted(self.predictions, key=lambda prediction: prediction.sample):
             first.setdefault(prediction.example_id, prediction)
         return self._replace(predictions=[*first.values()])

@@ -123,6 +123,7 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
     """A colour for each regime or system; those of one name always have the same."""
     colours, spare = dict[str, str](), cycle(SPARE)
     for regime in dict.fromkeys(regimes):
+        # "Best of 8" and "best-of-16" have one colour, and arrows may be written either way.
         name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
         of_reward = next((colour for reward, colour in REWARDS.items() if name.endswith(reward)), None)
         known = of_reward or REGIMES.get("best" if name.startswith("best") else name)
@@ -136,6 +137,7 @@ def control_sentences(differences: Sequence[Difference], digits: int = 3) -> lis
     for difference in differences:
         if not difference.beaten:
             value, control = difference.value, difference.baseline.removeprefix(CONTROL)
+            # What cannot be told is said apart from what is not so.
             key = difference.regime, difference.metric, value.sign is None
             missed.setdefault(key, []).append(f"{control}: {difference_text(value, digits)}")
     return [

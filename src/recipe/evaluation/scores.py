@@ -191,6 +191,7 @@ def read_scores(path: Path | str) -> Scores:
     if not scores.of("all"):
         raise InputError.at(path, "no group of all plans", "evaluate the system again", field="groups")
     if "judge" in scores.identity:
+        # Read here once, so that a damaged identity is an error of this file, and not of a table that shows it.
         from_json(scores.identity["judge"], JudgeIdentity, f"{path}.identity.judge")
     return scores
 

@@ -27,6 +27,7 @@ from recipe.types import Narration, Segment
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
 
+# Type checkers cannot read a Literal from a table.
 if TYPE_CHECKING:
     FormatName = str
 else:
@@ -68,6 +69,7 @@ class ReadingOptions(Settings):
     @classmethod
     def _encoding_exists(cls, name: str) -> str:
         try:
+            # `codecs.lookup` knows hex and rot13, too, which are no encodings of text.
             "".encode(name)
         except LookupError:
             raise ValueError("the encoding is unknown; examples are utf-8, latin-1 and utf-16") from None
@@ -398,6 +400,7 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     Bad captions raise InputError, or are left out and counted in `report`, as `options.bad` has it.
     """
     captions = draft.captions
+    # A file that is none of narrations has no usable id either, which would be the lesser thing to say.
     fault = captions if isinstance(captions, Fault) and captions.reason in (UNREAD, NO_ID) else draft.header_fault()
     fault = fault or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
     if fault is not None or isinstance(captions, Fault):

@@ -25,6 +25,7 @@ FEWEST_SAMPLES = 2
 """Samples without which a prompt has no pair."""
 
 _WORD = re.compile(r"\w+")
+# The number of a line in a list: "1. ", "2) ".
 _NUMBER = re.compile(r"\W*\d{1,3}\s*[.):]\s+")
 
 

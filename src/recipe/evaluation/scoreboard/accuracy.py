@@ -185,6 +185,7 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
         for group in system.of("split")
         if group.name == split and len(results.datasets) > 1
     ]
+    # From the last to the first, so that of a control in several files the first one stays.
     controls = {group.name: group for system in reversed(results.scores) for group in system.of("control")}
     order = dict.fromkeys(group.name for system in results.scores for group in system.of("control"))
     marks += [Mark(f"control: {name}", controls[name].values.get("accuracy")) for name in order]
@@ -272,6 +273,7 @@ def _tables(results: JudgeResults) -> list[Table]:
         for line in table.rows if paper and places.keys() & set(keys) else ():
             values = (Cell(line.values[places[key]] if key in places else None, 1) for key in keys)
             name = f"{line.group} {line.name}"
+            # The paper has neither a figure over all plans nor counts.
             rows.append(row(name, *values, *[None] * after, kind="published", about="the paper"))
 
     notes = ["All plans: the mean over plans, large datasets weighing more; controls are given so."]
@@ -320,6 +322,7 @@ def overall(datasets: Sequence[Group]) -> float | None:
 def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()) -> Table:
     """A table of the paper with the digits that it prints, its judge in the heading."""
     columns = zip(*(line.values for line in table.rows), strict=True)
+    # One decimal where no value of the column has more.
     digits = [1 if all(value is None or round(value, 1) == value for value in column) else 3 for column in columns]
     rows = []
     for line in table.rows:

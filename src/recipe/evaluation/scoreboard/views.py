@@ -112,6 +112,7 @@ class ExampleViews:
             readable = all(step.strip() and len(step) <= STEP for step in view.history)
             if view.goal and readable and any(plan.explicable for plan in view.first()):
                 values = [value for plan in view.first() if (value := plan.score(0)) is not None]
+                # Without a value an example comes last.
                 spreads.append((max(values) - min(values) if values else -1.0, view))
         return [view for _, view in sorted(spreads, key=lambda pair: -pair[0])[:count]]
 
@@ -165,6 +166,7 @@ def gather_views(board: ReportSources) -> ExampleViews:
                     verdict["u"] = shown(row.unscored, ANSWER)
                 else:
                     own = (row.metrics[name] for name in criteria[id(source.scores)])
+                    # The page writes a number as it comes: 4, and not 4.0.
                     verdict["c"] = [int(score) if score == int(score) else round(score, 2) for score in own]
                 if row.details["text"]:
                     verdict["x"] = shown(row.details["text"], ANSWER)

@@ -160,6 +160,7 @@ class PromptMeans:
             groups.setdefault(plan.example_id, []).append(metrics)
         names = next(iter(groups.values()))[0] if groups else {}
         values = {name: np.array([np.mean([plan[name] for plan in own]) for own in groups.values()]) for name in names}
+        # In the order of the groups, which are by first appearance as well.
         goals = tuple({plan.example_id: plan.goal for plan in scored}.values())
         samples = min(map(len, groups.values()), default=0)
         return cls(tuple(groups), goals, samples, values)
@@ -234,6 +235,7 @@ def plan_metrics(scored: Sequence[ScoredPlan]) -> list[dict[str, float]]:
     for plan in scored:
         groups.setdefault(plan.example_id, []).append(plan)
     rows = [plan.metrics() for plan in scored]
+    # A mean over some plans would stand next to means over others.
     shared = [name for name in (rows[0] if rows else {}) if all(name in row for row in rows)]
     distinct: dict[str, float] = {}
     if min(map(len, groups.values()), default=0) >= PLANS:
@@ -252,6 +254,7 @@ def differences(
     if set(means.example_ids) != set(base.example_ids):
         raise InputError(f"{regime!r} and {baseline!r} have different prompts; pair equal ones.")
     index = {example_id: row for row, example_id in enumerate(base.example_ids)}
+    # The rows of the baseline in the order of the other's prompts.
     order = [index[example_id] for example_id in means.example_ids]
     shared = [name for name in _SHOWN_DIFFERENCES if name in means.values and name in base.values]
 
@@ -283,4 +286,5 @@ def _first_samples(scored: Sequence[ScoredPlan], count: int) -> list[list[Scored
     short = [example_id for example_id, group in groups.items() if len(group) < count]
     if short:
         raise InputError(f"{short[0]!r} has fewer than {count} samples; sample more or choose among fewer.")
+    # In the order that plans were given in, and not that of their sample numbers.
     return [groups[example_id][:count] for example_id in dict.fromkeys(plan.example_id for plan in scored)]

@@ -93,6 +93,7 @@ class ValidityMeasure(Measure):
             return
         read = read_task_graphs(graphs)
         embedded = open_encoder(EncoderConfig(name=encoder)).encode if embed is None else embed()
+        # Of another encoder it is found in the graphs that are read.
         least = threshold if threshold is not None else THRESHOLDS.get(encoder)
         if least is None:
             least = threshold_of(read, embedded)
@@ -206,6 +207,7 @@ class ValidityMeasure(Measure):
         for scored in scores:
             for goal, value in scored.extras["by_goal"].items():
                 goals[goal].append(value)
+        # The largest difference first: least minus greatest is the most negative.
         apart = sorted(goals, key=lambda goal: (min(goals[goal]) - max(goals[goal]), goal))[:_GOALS]
         marks = [
             Mark(goal, Interval(scored.extras["by_goal"][goal]), scored.system)

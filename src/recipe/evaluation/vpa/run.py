@@ -79,6 +79,7 @@ class VpaTask:
             for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
         ]
         for name in _FLOORS if self.training else ():
+            # A floor that is the result itself is not shown beside it.
             if name != system:
                 measured = measure_plans(self.samples, self.ids, [self.floor(name)])
                 figures = {key: float(np.mean([metrics[key] for metrics in measured])) for key in keys}
