@@ -127,13 +127,7 @@ def annotated_videos(examples: Iterable[Example]) -> list[Procedure]:
 
 
 def reword(
-    videos: Sequence[Procedure],
-    ask: Ask,
-    template: str,
-    *,
-    bound: int = 0,
-    reasks: int = 2,
-    seed: int = 0,
+    videos: Sequence[Procedure], ask: Ask, template: str, *, bound: int = 0, reasks: int = 2, seed: int = 0
 ) -> Rewording:
     """The videos in a model's words; `template` is a prompt that takes `$goal` and `$steps`.
 

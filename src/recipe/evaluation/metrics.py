@@ -41,22 +41,9 @@ _DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "s
 
 CONTROL = "control: "
 """Begins the name of a control where it stands among systems."""
-REGIMES = {
-    "reference": GREY,
-    "base": DARK_GREY,
-    "sft": BLUE,
-    "rl": VERMILION,
-    "sft->rl": PURPLE,
-    "best": GREEN,
-}
+REGIMES = {"reference": GREY, "base": DARK_GREY, "sft": BLUE, "rl": VERMILION, "sft->rl": PURPLE, "best": GREEN}
 """Colours of training regimes by their lower-case names."""
-REWARDS = {
-    "paper": VERMILION,
-    "grounded": GREEN,
-    "self-trained": SPARE[0],
-    "validity": BLUE,
-    "relevance": SPARE[2],
-}
+REWARDS = {"paper": VERMILION, "grounded": GREEN, "self-trained": SPARE[0], "validity": BLUE, "relevance": SPARE[2]}
 """Colours of regimes whose name ends on the reward that trains or chooses, in a comparison of rewards."""
 
 

@@ -200,8 +200,7 @@ def write_rows(path: Path | str, rows: Iterable[Row]) -> int:
     """Write rows as JSON lines, all or nothing; fields that are empty are left out. Returns their number."""
     kept = ("example_id", "sample", "metrics")
     return write_jsonl(
-        path,
-        ({name: value for name, value in to_json(row).items() if value or name in kept} for row in rows),
+        path, ({name: value for name, value in to_json(row).items() if value or name in kept} for row in rows)
     )
 
 

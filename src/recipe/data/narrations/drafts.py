@@ -374,16 +374,10 @@ _ADDRESS = re.compile(rf"https?://[^{_HIDDEN}\"<>\\^`]{{1,2000}}", re.IGNORECASE
 _NUMBERS = (float, int)
 
 _BLANK = Fault(
-    "blank text",
-    "the text is missing, blank or not a string",
-    "give the text or remove the segment",
-    "text",
+    "blank text", "the text is missing, blank or not a string", "give the text or remove the segment", "text"
 )
 _NO_UNICODE = Fault(
-    "text that is not Unicode",
-    "the text holds half of a surrogate pair",
-    "convert the text to UTF-8",
-    "text",
+    "text that is not Unicode", "the text holds half of a surrogate pair", "convert the text to UTF-8", "text"
 )
 _HALF = Fault("only one of start and end", "only one of 'start' and 'end' is given", "give both or none")
 _SOME = Fault(

@@ -12,13 +12,7 @@ from recipe.evaluation.metrics import readings_table, regime_colours
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
 from recipe.evaluation.scoreboard.accuracy import SPLIT_NAMES, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources, ScoredFile
-from recipe.evaluation.scoreboard.views import (
-    NO_EXPLANATIONS,
-    ExampleViews,
-    PlanExplanations,
-    gather_views,
-    page_data,
-)
+from recipe.evaluation.scoreboard.views import NO_EXPLANATIONS, ExampleViews, PlanExplanations, gather_views, page_data
 from recipe.models.sampling import Decoding, decoding_note
 from recipe.report.colours import variable
 from recipe.report.elements import NONE, Cell, Figure, Section, Table, TableRow, Value, headings, row
