@@ -119,7 +119,6 @@ BENCHMARKS: dict[str, Benchmark] = {
         parts=tuple(
             PublishedPart(f"annotations/{name}", "the videos of this collection", needed=False) for name in COLLECTIONS
         ),
-        # Each collection is read without the others.
         markers=tuple(f"annotations/{name}" for name in COLLECTIONS),
         read=read_egoprocel,
     ),

@@ -42,7 +42,6 @@ def read_coin(folder: Path) -> list[Procedure]:
     """
     database = read_published_json(folder / "COIN.json", _Coin, _REMEDY, of="coin").database
     procedures = []
-    # By id, because the order of keys in a published file is promised by nobody.
     for video_id in sorted(database):
         video = database[video_id]
         steps = in_time_order(Step(item.label, *item.segment) for item in video.annotation)

@@ -17,9 +17,6 @@ from recipe.data.layout import SplitEntry, in_time_order, read_lines, splits_of
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
-StepOrder = Literal["time", "file"]
-"""Steps by (start, end), or in the order of the annotation file."""
-
 _LISTS = {"train": "train", "validation": "val", "test": "test"}
 # Lines of a card: id, name, page, number of steps, steps.
 _CARD_LINES = 5
@@ -34,7 +31,7 @@ class TaskCard(NamedTuple):
     steps: tuple[str, ...]
 
 
-def read_crosstask(folder: Path, order: StepOrder = "time") -> list[Procedure]:
+def read_crosstask(folder: Path, order: Literal["time", "file"] = "time") -> list[Procedure]:
     """The annotated videos of `folder`, ordered by video id; the split is empty for those in no VPA list.
 
     Raises InputError, with file and line, when a file is missing or of another layout, when an annotation

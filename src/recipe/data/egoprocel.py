@@ -91,11 +91,7 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
 
 
 def _split_of(video_id: str) -> str:
-    """train or test, by a hash of the collection and of the person in it: one person's videos are never in both.
-
-    >>> _split_of("MECCANO/0003") == _split_of("MECCANO/0003")
-    True
-    """
+    """train or test, by a hash of the collection and of the person in it: one person's videos are never in both."""
     path = PurePosixPath(video_id)
     person = _PERSON.match(path.name)
     key = f"{path.parts[0]}/{person[0] if person else path.name}"

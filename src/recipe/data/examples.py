@@ -36,7 +36,6 @@ def read_examples(path: Path | str, split: str = "", *, questions: bool = False)
     for line, row in procedure_rows(path):
         if row.steps is not None:
             procedure = row.procedure()
-            # The defaults of `recipe data prepare`.
             points = cut_points(procedure.video_id, len(procedure.steps), 4 if row.split == "train" else 1)
             if not points:
                 remedy = "give two steps or more, or history and continuation"

@@ -81,18 +81,11 @@ def made_id(goal: str, steps: Sequence[str]) -> str:
     return fingerprint([goal, steps])[:12]
 
 
-class SkippedRow(NamedTuple):
-    """A row that holds no usable procedure, and why."""
-
-    line: int
-    reason: str
-
-
 class ProcedureFile(NamedTuple):
-    """The procedures of a file, in file order, and the rows that were left out."""
+    """The procedures of a file, in file order, and the lines of rows that were left out, each with the reason."""
 
     procedures: list[Procedure]
-    skipped: list[SkippedRow]
+    skipped: list[tuple[int, str]]
 
 
 def write_procedures(path: Path | str, procedures: Iterable[Procedure]) -> int:
@@ -129,7 +122,7 @@ def read_procedures(path: Path | str, on_bad: Literal["error", "skip"] = "error"
             json_line(path, line, text)  # an error in any case
             if on_bad == "error":
                 raise
-            content.skipped.append(SkippedRow(line, str(error)))
+            content.skipped.append((line, str(error)))
         else:
             content.procedures.append(procedure)
     return content

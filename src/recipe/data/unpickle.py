@@ -34,15 +34,9 @@ START_SECONDS, _RATE = 4.0, 2e6
 
 # What the unpickler raises for bytes that are no pickle; its documentation lists them as examples.
 _BROKEN = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    TypeError,
-    ArithmeticError,
+    pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, ArithmeticError,
     RecursionError,
-)
+)  # fmt: skip
 _AGAIN = "fetch it again from its publisher; nothing of it was executed"
 
 

@@ -79,6 +79,5 @@ def published(name: str) -> PublishedTable:
     """A table of the paper by its name in `TABLES`; raises InputError for another name."""
     if name not in TABLES:
         raise InputError(f"{name!r} is no published table; the tables are {', '.join(TABLES)}.")
-    # The name of a file is the name of its table, which the file need not repeat.
     raw = json.loads(files(__package__).joinpath("published_tables", f"{name}.json").read_text("utf-8"))
     return from_json(raw | {"name": name}, PublishedTable, name)

@@ -24,7 +24,6 @@ from recipe.tables import read_rows as rows_of
 READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
 """Names of the readings of a figure where verdicts are missing."""
 GroupKind = Literal["dataset", "split", "all", "control"]
-FORMAT: Literal[3] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +41,7 @@ class JudgeIdentity:
     """Temperature, repeats, limits, structured output: name to value."""
 
     def is_model(self, model: str) -> bool:
-        """Whether it is this model itself, by the paper's rubric: no quantised or sped-up variant, nobody else.
-
-        >>> JudgeIdentity("a judge", "llm", "meta-llama/Llama-3.3-70B-Instruct").is_model("Llama-3.3-70B-Instruct")
-        True
-        >>> JudgeIdentity("Llama-3.3-70B-Instruct", "proxy").is_model("Llama-3.3-70B-Instruct")
-        False
-        """
+        """Whether it is this model itself, by the paper's rubric: no quantised or sped-up variant, nobody else."""
         # By its whole name: a quantised variant has another.
         named = (self.model or self.name).rsplit("/", 1)[-1].lower() == model.lower()
         return self.kind == "llm" and named and "rubric" not in self.settings
@@ -142,7 +135,7 @@ class Scores:
     `left_out`, counts of what was not measured."""
     decoding: tuple[Decoding, ...] = ()
     """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    format: Literal[3] = FORMAT
+    format: Literal[3] = 3
 
     def of(self, kind: GroupKind) -> tuple[Group, ...]:
         """The groups of a kind, in order."""

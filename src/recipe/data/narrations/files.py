@@ -31,17 +31,9 @@ _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(gz|zst)$", re.IGNORECASE)
 # What the libraries raise for archives that are damaged or, RuntimeError, locked.
 _DAMAGE = (
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    NotImplementedError,
-    RuntimeError,
-    OSError,
-    ValueError,
-    LookupError,
+    EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError, OSError, ValueError, LookupError,
     TypeError,
-)
+)  # fmt: skip
 
 
 class SourceFile(NamedTuple):

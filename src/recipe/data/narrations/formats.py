@@ -8,7 +8,6 @@ JSON_LINES = (".jsonl", ".ndjson")
 SUBTITLES = (
     ".vtt", ".srt", ".sbv", ".ass", ".ssa", ".lrc", ".ttml", ".dfxp", ".srv1", ".srv2", ".srv3", ".smi", ".scc",
 )  # fmt: skip
-# A string of JSON with its escapes.
 _STRING = r'"(?:[^"\\]|\\.)*"'
 
 

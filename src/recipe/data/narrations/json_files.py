@@ -2,11 +2,10 @@
 
 JSON lines hold narrations in the project's own form, or procedures read as narrations. Narrations have two layouts,
 one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none;
-`sentences` is a list of texts without times. `title`,
-`source` and `url` are optional, and fields that are not named here are ignored. No time is ever invented. Procedures
-are {"source", "video_id", "goal", "steps": ["text" or {"text", "start", "end"}]} (docs/data.md): each step becomes a
-segment and the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in
-their order. One with a goal and without an id is named by a hash of its goal and steps.
+`sentences` is a list of texts without times. `title`, `source` and `url` are optional, and fields that are not named
+here are ignored. No time is ever invented. Procedures are {"source", "video_id", "goal", "steps": ["text" or {"text",
+"start", "end"}]} (docs/data.md): each step becomes a segment and the goal the title. Where a procedure lacks the time
+of any step, all its steps are read without times. Without an id it is named by a hash of its goal and steps.
 
 Of files of HowTo100M and HTM-Align objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,

@@ -33,20 +33,16 @@ _USUAL = re.compile(
 # JOHN, DR. SMITH, MARY-ANN 2.
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
 # First words of labels that name no speaker.
-_LABELS = frozenset(
-    re.findall(
-        r"\w+",
-        """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode equipment
-    example exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients instruction
-    instructions item key last later lesson level material materials method minute mistake myth next no note notice now
-    one option optional part phase please plus point problem procedure pros question quick quote reason recap recipe
-    remember reminder result rule second section serving servings size so solution stage start step stop summary
-    supplies task technique then third time tip tips title today tool tools top topic total trick two use version video
-    warning watch ways website what when why yes yield you achtung anleitung frage hinweis merke schritt tipp warnung
-    zutaten astuce conseil ingrédients remarque étape consejo ingredientes nota paso atenção dica passo consiglio
-    ingredienti 注意 提示 步骤""",
-    )
-)
+_LABEL_WORDS = """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode
+    equipment example exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients
+    instruction instructions item key last later lesson level material materials method minute mistake myth next no
+    note notice now one option optional part phase please plus point problem procedure pros question quick quote
+    reason recap recipe remember reminder result rule second section serving servings size so solution stage start
+    step stop summary supplies task technique then third time tip tips title today tool tools top topic total trick
+    two use version video warning watch ways website what when why yes yield you achtung anleitung frage hinweis merke
+    schritt tipp warnung zutaten astuce conseil ingrédients remarque étape consejo ingredientes nota paso atenção dica
+    passo consiglio ingredienti 注意 提示 步骤"""
+_LABELS = frozenset(_LABEL_WORDS.split())
 # A name before a colon, with a dash before it, a role behind it or brackets around it.
 _HEAD = re.compile(
     r"\s*(?:(?:[-\u2013\u2014*\u2022]|>{2,})\s*)?(?P<open>[\[(])?\s*"
@@ -54,7 +50,6 @@ _HEAD = re.compile(
     r"(?:\s*\([^()\d]{1,30}\))?\s*(?(open)[\])])\s*(?::\s+|：\s*)(?=\S)"
 )
 _NAME = re.compile(r"(?:[A-ZÀ-ÞА-Я][\w'\u2019.-]*|de|da|van|von|der|del|la|le|al|bin|&|\d+)(?: |$)")
-# What follows an ingredient.
 _AMOUNT = re.compile(r"\d|(?:one|two|three|four|five|six|eight|ten|half)\b", re.IGNORECASE)
 # Share of captions with a head from which a file is one that names its speakers.
 _SHARE = 0.8

@@ -3,8 +3,8 @@
 In WebVTT, SubRip and SBV a line with two times begins a cue. All text before the next such line belongs to the cue,
 except for the number or name of the next cue, comments, styles and headers. A line that looks like times and cannot be
 read is a fault, and the text below it goes with it. Libraries lose such cues, or read their times as text, without a
-word. TTML, YouTube's srv1 to srv3, Advanced SubStation Alpha and LRC are read, too;
-layouts that are known and not read are named, with a way to convert them.
+word. TTML, YouTube's srv1 to srv3, Advanced SubStation Alpha and LRC are read, too; layouts that are known and not read
+are named, with a way to convert them.
 
 Displays are undone that show the same words several times: captions that roll or grow, words that are highlighted one
 after another, cues that the segments of a stream repeat.

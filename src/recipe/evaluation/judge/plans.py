@@ -227,7 +227,6 @@ def _control_plans(example: Example, other: Example | None, seed: int) -> dict[s
     plans["verbose"] = (_ADVICE[0], *wrapped, _ADVICE[1])
 
     shuffled = list(reference)
-    # A shuffle may give the same order back.
     while len(set(shuffled)) > 1 and tuple(shuffled) == reference:
         random["shuffled"].shuffle(shuffled)
     plans["shuffled"] = tuple(shuffled) if len(set(shuffled)) > 1 else None

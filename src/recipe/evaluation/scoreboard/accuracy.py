@@ -44,11 +44,6 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
     )
 
 
-def criterion_name(name: str) -> str:
-    """A criterion as tables show it."""
-    return name.replace("_", " ")
-
-
 def normal(dataset: str) -> str:
     """A dataset's name as published tables key it.
 
@@ -132,11 +127,8 @@ def accuracy_sections(scores: Sequence[Scores], measure: type[Measure]) -> list[
         prompt = f", prompt {judge.prompt[:12]}" if judge.prompt else ""
         measured = "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30."
         if "rubric" in judge.settings:
-            lowest, highest = results.scale
-            measured = (
-                f"Criteria {', '.join(map(criterion_name, results.criteria))}, from {lowest} to {highest}; accuracy "
-                "is their mean in percent of this scale."
-            )
+            (lowest, highest), named = results.scale, ", ".join(results.criteria).replace("_", " ")
+            measured = f"Criteria {named}, from {lowest} to {highest}; accuracy is their mean in percent of this scale."
         paragraphs = [
             f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}.",
             f"{measured} Macro accuracy is the mean over the datasets of a split. Intervals are 95%, clustered by "
@@ -208,7 +200,7 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
         for name in results.criteria:  # means over the datasets that have one
             values = [means[name].mean for means in scored]
             criteria.append(
-                Mark(criterion_name(name), Interval(sum(values) / len(values)) if values else None, system.system)
+                Mark(name.replace("_", " "), Interval(sum(values) / len(values)) if values else None, system.system)
             )
     caption = f"Accuracy by dataset, percent, judge {results.name}: mean and 95% interval{hollow}."
     means = f"Criteria, {results.scale[0]} to {results.scale[1]}, judge {results.name}: mean over datasets."

@@ -20,7 +20,7 @@ from recipe.errors import MissingExtra
 from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import SHORTENED
 from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.scoreboard.accuracy import criterion_name, dataset_name, judge_results
+from recipe.evaluation.scoreboard.accuracy import dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
@@ -112,7 +112,6 @@ class ExampleViews:
             readable = all(step.strip() and len(step) <= STEP for step in view.history)
             if view.goal and readable and any(plan.explicable for plan in view.first()):
                 values = [value for plan in view.first() if (value := plan.score(0)) is not None]
-                # Without a value an example comes last.
                 spreads.append((max(values) - min(values) if values else -1.0, view))
         return [view for _, view in sorted(spreads, key=lambda pair: -pair[0])[:count]]
 
@@ -166,7 +165,6 @@ def gather_views(board: ReportSources) -> ExampleViews:
                     verdict["u"] = shown(row.unscored, ANSWER)
                 else:
                     own = (row.metrics[name] for name in criteria[id(source.scores)])
-                    # The page writes a number as it comes: 4, and not 4.0.
                     verdict["c"] = [int(score) if score == int(score) else round(score, 2) for score in own]
                 if row.details["text"]:
                     verdict["x"] = shown(row.details["text"], ANSWER)
@@ -180,7 +178,8 @@ def gather_views(board: ReportSources) -> ExampleViews:
     order = {example: number for number, example in enumerate(board.examples)}
     ordered = sorted(views.values(), key=lambda view: order.get(view.example_id, len(order)))
     rubrics = {
-        result.name: {"n": [*map(criterion_name, result.criteria)], "s": list(result.scale)} for result in results
+        result.name: {"n": [*(name.replace("_", " ") for name in result.criteria)], "s": list(result.scale)}
+        for result in results
     }
     return ExampleViews(tuple(measures), tuple(ordered), rubrics)
 

@@ -207,7 +207,6 @@ class ValidityMeasure(Measure):
         for scored in scores:
             for goal, value in scored.extras["by_goal"].items():
                 goals[goal].append(value)
-        # The largest difference first: least minus greatest is the most negative.
         apart = sorted(goals, key=lambda goal: (min(goals[goal]) - max(goals[goal]), goal))[:_GOALS]
         marks = [
             Mark(goal, Interval(scored.extras["by_goal"][goal]), scored.system)
