@@ -56,8 +56,5 @@ def test_a_file_of_another_benchmark_is_named_for_what_it_is(seven: Path, name: 
 
 
 def test_a_video_trained_on_here_and_held_out_there_is_found() -> None:
-    def video(source: str, video_id: str, split: str) -> Procedure:
-        return Procedure(source, video_id, "g", (), split)
-
-    procedures = [video("a", "x", "train"), video("b", "x", "test"), video("b", "y", "train"), video("a", "y", "")]
-    assert trained_and_tested(procedures) == {"x"}
+    drawn = (("a", "x", "train"), ("b", "x", "test"), ("b", "y", "train"), ("a", "y", ""))
+    assert trained_and_tested(Procedure(source, video, "g", (), split) for source, video, split in drawn) == {"x"}

@@ -46,10 +46,8 @@ def read(path: Path, report: ReadingReport | None = None, **options: Any) -> lis
 def test_what_a_folder_or_a_file_has_twice_or_not_at_all_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()
-    # Names that are no Unicode, as old archives unpack to.
     for name in (b"\xff.jsonl", b"\xfe.jsonl"):
-        with open(os.path.join(os.fsencode(folder), name), "w", encoding="utf-8") as file:  # noqa: PTH118, PTH123
-            file.write('{"video_id": "v", "sentences": ["stir"]}\n')
+        (folder / os.fsdecode(name)).write_text('{"video_id": "v", "sentences": ["stir"]}\n')
     assert len(list(read_narrations(folder, "keep-first"))) == 1
     assert len(list(read_narrations(folder, every_track=True))) == 2
     with pytest.raises(InputError, match=r"line 1, field 'video_id'.*'v'"):

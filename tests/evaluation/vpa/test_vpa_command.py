@@ -51,13 +51,10 @@ def test_a_split_without_videos_is_named(recipe: Recipe, tmp_path: Path) -> None
         assert (code, f"is in {split};" in err) == (1, True)
 
 
-def test_videos_too_short_for_a_longer_horizon_are_refused(
-    release_folder: Path, recipe: Recipe, tmp_path: Path
-) -> None:
+def test_videos_too_short_for_a_longer_horizon_are_refused(release_folder: Path, recipe: Recipe) -> None:
     pytest.importorskip("openai")
-    address = ("--endpoint", "http://localhost:9/v1", "--recipe-endpoint", "http://localhost:9/v1")
-    words = ("--root", release_folder, *address, "--model", "m", "--recipe-model", "r", "--encoder", "hash:64")
-    code, _, err = recipe("vpa", "plan", *words, "--output", tmp_path / "plans.jsonl", "--horizon", 9)
+    model = ("--endpoint", "http://localhost:9/v1", "--model", "m", "--encoder", "hash:64", "--output", "plans.jsonl")
+    code, _, err = recipe("vpa", "plan", "--root", release_folder, *model, "--horizon", 9)
     assert (code, "long enough to plan 9 actions" in err) == (1, True)
 
 
