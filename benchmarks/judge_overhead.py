@@ -21,7 +21,7 @@ from common import add_json, table, write_result
 from judge import instant
 
 from recipe.config import JudgeConfig, ModelConfig
-from recipe.evaluation.judge.llm import LlmJudge, estimate
+from recipe.evaluation.judge.llm import JudgingCost, LlmJudge
 from recipe.evaluation.judge.measures import RubricMeasure
 from recipe.evaluation.judge.plans import cases_of
 from recipe.evaluation.judge.verdicts import CRITERIA, verdict_rows, write_verdicts
@@ -96,7 +96,7 @@ def main() -> None:
                 for rounds, cost in zip(found.values(), costs, strict=True):
                     rounds.append(cost)
     sized = examples(200, 1)
-    prompt = estimate(
+    prompt = JudgingCost.of(
         cases_of(sized, [Prediction(one.example_id, one.continuation) for one in sized]).cases, JudgeConfig()
     )
     setting = {name: getattr(arguments, name) for name in ("concurrency", "plans", "rounds")}

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from recipe.data.benchmarks import BENCHMARKS, find_benchmark, require_benchmarks, trained_and_tested
-from recipe.data.roles import TITLES, role_of
+from recipe.data.benchmarks import BENCHMARKS, by_role, find_benchmark, require_benchmarks, trained_and_tested
 from recipe.errors import InputError
 from recipe.types import Procedure
 
@@ -28,10 +27,11 @@ def test_what_is_absent_is_named_with_what_was_looked_for(tmp_path: Path, coin: 
 
 
 def test_roles_are_those_of_the_paper() -> None:
-    assert [*BENCHMARKS] == [*TITLES]
-    roles = {name: role_of(name) for name in BENCHMARKS}
-    assert [name for name in roles if roles[name] == "in-domain"] == ["coin", "crosstask", "captaincook4d", "egoprocel"]
-    assert [name for name in roles if roles[name] == "zero-shot"] == ["niv", "egoexo4d", "egoper"]
+    trained, tested = ["coin", "crosstask", "captaincook4d", "egoprocel"], ["niv", "egoexo4d", "egoper"]
+    assert [*BENCHMARKS] == [*trained, *tested]
+    kept, left_out = by_role(Procedure(name, "v", "g", (), split) for name in BENCHMARKS for split in ("train", "test"))
+    assert left_out == dict.fromkeys(tested, 1)
+    assert [(one.source, one.split) for one in kept if one.source in tested] == [(name, "test") for name in tested]
 
 
 JSON_OF = {
@@ -56,8 +56,5 @@ def test_a_file_of_another_benchmark_is_named_for_what_it_is(seven: Path, name: 
 
 
 def test_a_video_trained_on_here_and_held_out_there_is_found() -> None:
-    def video(source: str, video_id: str, split: str) -> Procedure:
-        return Procedure(source, video_id, "g", (), split)
-
-    procedures = [video("a", "x", "train"), video("b", "x", "test"), video("b", "y", "train"), video("a", "y", "")]
-    assert trained_and_tested(procedures) == {"x"}
+    drawn = (("a", "x", "train"), ("b", "x", "test"), ("b", "y", "train"), ("a", "y", ""))
+    assert trained_and_tested(Procedure(source, video, "g", (), split) for source, video, split in drawn) == {"x"}

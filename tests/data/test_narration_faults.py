@@ -3,6 +3,7 @@
 import errno
 import gzip
 import json
+import os
 import pickle
 import zipfile
 import zlib
@@ -40,6 +41,25 @@ BAD: list[tuple[Any, Any, Any, str, str]] = [
 
 def read(path: Path, report: ReadingReport | None = None, **options: Any) -> list[Narration]:
     return list(read_narrations(path, options=ReadingOptions(**options), report=report))
+
+
+def test_what_a_folder_or_a_file_has_twice_or_not_at_all_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name in (b"\xff.jsonl", b"\xfe.jsonl"):
+        (folder / os.fsdecode(name)).write_text('{"video_id": "v", "sentences": ["stir"]}\n')
+    assert len(list(read_narrations(folder, "keep-first"))) == 1
+    assert len(list(read_narrations(folder, every_track=True))) == 2
+    with pytest.raises(InputError, match=r"line 1, field 'video_id'.*'v'"):
+        list(read_narrations(folder))
+    twice = tmp_path / "twice.jsonl"
+    twice.write_text('{"video_id": "v", "sentences": ["stir"]}\n' * 2)
+    for every_track in (False, True):
+        with pytest.raises(InputError, match=r"twice\.jsonl, line 2, field 'video_id'.*twice\.jsonl, line 1"):
+            list(read_narrations(twice, every_track=every_track))
+    (folder / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"gone\.jsonl"):
+        list(read_narrations(folder, "keep-first"))
 
 
 PLACES = {

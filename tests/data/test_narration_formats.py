@@ -268,10 +268,9 @@ def test_a_format_may_be_forced_and_is_then_the_only_one(tmp_path: Path) -> None
 
 READER = """
 from recipe.data.narrations.drafts import Caption, Draft, Place
-from recipe.data.narrations.files import lines
 
 def read_tea(file, options, report):
-    for number, line in enumerate(lines(file, options.encoding), start=1):
+    for number, line in enumerate(file.lines(options.encoding), start=1):
         name, *said = line.removeprefix("TEA ").strip().split(" / ")
         place = Place(file.label, number)
         yield Draft(place, name, [Caption(text) for text in said], lambda index, part, place=place: place)

@@ -262,3 +262,11 @@ def test_words_are_joined_to_what_one_speaker_says_at_once(
     listed = [{"word": word, "start": start, "end": end, "speaker": by} for word, start, end, by in rows]
     (tmp_path / "v.json").write_text(json.dumps({"words": listed}))
     assert [(segment.text, segment.end) for segment in read(tmp_path / "v.json")] == expected
+
+
+def test_a_text_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    """Where Python reads JSON deeper than it calls functions, as from 3.12 on, as well as where it does not."""
+    path = tmp_path / "v.json"
+    path.write_text('{"segments": [' + '{"snippet": ' * 5_000 + '{"text": "stir"}' + "}" * 5_000 + "]}")
+    with pytest.raises(InputError, match=r"v\.json: not valid JSON"):
+        list(read_narrations(path))

@@ -137,6 +137,7 @@ def test_every_cut_of_a_video_is_in_the_words_of_the_file(tmp_path: Path) -> Non
         ([video("a", "Fly"), video("c", "Fly")], "line 2", "goal"),
         ([video("a")], "", r"\(b\)"),
         ([video("train")], "", "none of the examples"),
+        ([video("a"), video("b"), video("a", labels=GOOD)], "line 3", "video_id"),
     ],
 )
 def test_a_file_of_other_data_is_refused(tmp_path: Path, rows: list[Procedure], line: str, field: str) -> None:
@@ -147,6 +148,13 @@ def test_a_file_of_other_data_is_refused(tmp_path: Path, rows: list[Procedure], 
     with pytest.raises(InputError, match=f"worded.jsonl.*{line}.*{field}") as refused:
         with_wording(examples, known, path)
     assert "\n" not in str(refused.value)
+
+
+def test_a_file_of_examples_in_the_words_of_its_videos_is_taken_as_well(tmp_path: Path) -> None:
+    path, found = tmp_path / "worded.jsonl", worded([video()], [answer()]).videos
+    write_examples(path, [cut_at(found[0], at) for at in (1, 2)])
+    [rewritten] = with_wording([cut_at(video(), 1)], [video()], path)
+    assert rewritten.history + rewritten.continuation == GOOD
 
 
 def test_rewordings_are_paid_for_once_and_reach_the_examples(recipe: Recipe, tmp_path: Path) -> None:

@@ -145,10 +145,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "another encoding": ("goal,steps\nJalape\u00f1o,a\n".encode("cp1252"), "line 2.*UTF-8"),
     "a text": (b"1. boil water\n2. pour\n", "line 1.*goal, steps"),
     "no cells": (b",,\n,,\n", "names"),
-    "a date for a goal": (
-        parquet([{"goal": date(2026, 1, 1), "steps": ["a", "b"]}]),
-        "line 1.*date",
-    ),
+    "a date for a goal": (parquet([{"goal": date(2026, 1, 1), "steps": ["a", "b"]}]), "line 1.*date"),
     "lists within": (json.dumps({"data": [["a", "b"]]}).encode(), "line 1.*field"),
 }
 

@@ -16,15 +16,9 @@ from recipe.artifacts import read_json, to_json
 from recipe.config import SamplingConfig
 from recipe.data.examples import write_examples
 from recipe.evaluation.judge.verdicts import Judgement, write_verdicts
-from recipe.evaluation.scores import (
-    JudgeIdentity,
-    Row,
-    read_scores,
-    rows_path,
-    write_scores,
-)
+from recipe.evaluation.scores import JudgeIdentity, Row, read_scores, rows_path, write_scores
 from recipe.models.sampling import decoding_of, distinct_decodings
-from recipe.types import Example, Unscored, Verdict
+from recipe.types import Example, Grades, Unscored, Verdict
 
 Compare = Callable[..., Any]
 JUDGE = JudgeIdentity("J", "llm", "owner/J", "hash", {"temperature": "0"})
@@ -142,6 +136,16 @@ def test_what_is_missing_is_read_as_0_and_within_bounds(folder: Path, compare: C
     assert everything["readings"]["missing_as_0"]["mean"] == pytest.approx(read["missing_as_0"] / 3)
     same = means(compare("base", "rl", *KNOWN)["rows"][0]["readings"])
     assert (same["highest"], same["lowest"]) == pytest.approx((-read["lowest"], -read["highest"]))
+
+
+def test_a_criterion_of_another_scale_has_no_bounds(tmp_path: Path, compare: Compare) -> None:
+    judge = replace(JUDGE, settings={"rubric": "tea", "scale": "0 to 10"})
+    for name, score in (("a", 9), ("b", 8)):
+        rows = [Judgement(f"e{n}", Grades({"clarity": score}, 10.0 * score), judge="J") for n in range(3)]
+        judge_file(tmp_path / f"{name}.json", judge, [*rows, Judgement("e3", Unscored("refused"), judge="J")])
+    clarity, accuracy = compare("a", "b", "--metric", "clarity", "--metric", "accuracy")["rows"]
+    assert (clarity["result"]["difference"]["mean"], clarity["readings"]) == (1, {})
+    assert sorted(means(accuracy["readings"]).values()) == [-17.5, 7.5, 10, 32.5]
 
 
 def test_samples_of_an_example_are_averaged_first(tmp_path: Path, compare: Compare) -> None:

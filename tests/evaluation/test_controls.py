@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("scipy")
 from recipe.evaluation.controls import GOAL, HISTORY, LABELS, control_differences, control_plans, random_samples
-from recipe.evaluation.metrics import control_sentences, is_beaten
+from recipe.evaluation.metrics import Difference, control_sentences
 from recipe.evaluation.validity.measure import PromptMeans
 from recipe.planning.predictions import Prediction
 from recipe.stats import Interval
@@ -64,8 +64,9 @@ def test_a_system_is_compared_on_the_prompts_that_have_the_control() -> None:
 
 
 def test_only_an_interval_above_zero_beats_a_control() -> None:
-    assert is_beaten(Interval(0.2, 0.1, 0.3))
-    assert not any(map(is_beaten, (Interval(0.2, -0.1, 0.5), Interval(0.2), Interval(-0.2, -0.3, -0.1))))
+    for bounds, said_of in (((0.2, 0.1, 0.3), 0), ((0.2, -0.1, 0.5), 1), ((0.2,), 1), ((-0.2, -0.3, -0.1), 1)):
+        difference = Difference("t", "RL", "control: x", "matched_f1", Interval(*bounds))
+        assert len(control_sentences([difference])) == said_of
 
     def said(names: str, system: float, control: float) -> list[str]:
         controls = {"control: x": means(names, [control] * len(names))}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, prompt_hash, render
+from recipe.evaluation.diversity.judges import LlmDiversityJudge, Question, parse, render
 from recipe.evaluation.diversity.plans import LEVELS
 from recipe.models.protocol import Answer, Engine, ModelRequest, Refusal
 from recipe.types import Example
@@ -88,7 +88,7 @@ def test_the_judge_sees_goal_history_and_both_plans_and_no_reference() -> None:
     assert "at most 0.25" in system["content"]
     assert all(text in user["content"] for text in ("make tea", "boil the water", '"plan_1"', "one", "two"))
     assert "steep the tea" not in user["content"]
-    assert len(prompt_hash()) == 64
+    assert len(LlmDiversityJudge(Fickle(), "judge").identity.prompt) == 64
 
 
 class Fickle(Engine):

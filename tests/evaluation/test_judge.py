@@ -12,7 +12,7 @@ from tests.evaluation.scored import judge_scores
 from recipe.artifacts import JsonObject
 from recipe.config import JudgeConfig, SamplingConfig
 from recipe.errors import ComputeError
-from recipe.evaluation.judge.llm import LlmJudge, estimate
+from recipe.evaluation.judge.llm import JudgingCost, LlmJudge
 from recipe.evaluation.judge.plans import Case, control_cases
 from recipe.evaluation.judge.rubric import six_criteria
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement
@@ -134,10 +134,10 @@ def test_a_model_with_a_ledger_counts_once() -> None:
 
 
 def test_what_will_be_asked_is_told_beforehand() -> None:
-    found = estimate([case("x"), case("y"), case()], JudgeConfig(repeats=2))
+    found = JudgingCost.of([case("x"), case("y"), case()], JudgeConfig(repeats=2))
     assert (found.calls, found.by_rule) == (4, 1)
     assert found.prompt_tokens == pytest.approx(4 * sum(len(one["content"]) for one in found.first) / 4, rel=0.01)
-    assert estimate([case()], JudgeConfig()).first == []
+    assert JudgingCost.of([case()], JudgeConfig()).first == []
 
 
 @pytest.mark.parametrize("obeys", [True, False])

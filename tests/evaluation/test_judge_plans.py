@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from recipe.config import JudgeConfig
 from recipe.errors import InputError
-from recipe.evaluation.judge.plans import CONTROLS, Case, actionable, bounded, cases_of, control_cases
+from recipe.evaluation.judge.plans import CONTROLS, Case, actionable, cases_of, control_cases
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
 
@@ -37,7 +37,7 @@ def test_a_judge_is_shown_the_history_that_is_named() -> None:
     for predictions in ([Prediction("a", ("y",))], []):
         [case] = cases_of([told], predictions, config=config).cases
         assert case.example == replace(told, history=("warm the pot",))
-        assert bounded(case, config) == case
+        assert case.bounded(config) == case
         assert cases_of([told], predictions).cases[0].example == told
     assert cases_of([replace(told, told_history=())], [], config=config).cases[0].example.history == ()
     with pytest.raises(InputError, match=r"'b'.*told_history"):
@@ -61,13 +61,13 @@ steps = st.lists(st.tuples(st.text(max_size=30), st.integers(1, 40)).map(lambda 
 @given(steps, st.integers(1, 20))
 def test_a_bounded_plan_is_within_the_limits_and_stays_as_it_is(drawn: list[str], times: int) -> None:
     plan, config = tuple(drawn * times), JudgeConfig()
-    case = bounded(Case(TESTED[0], plan), config)
+    case = Case(TESTED[0], plan).bounded(config)
     assert len(case.steps) + case.left_out == len(plan)
     assert len(case.steps) <= 100
     assert all(len(step) <= 500 for step in case.steps)
     assert sum(map(len, case.steps)) <= 12_000
     assert ("shortened" in case.flags) == bool(case.left_out or case.cut)
-    assert bounded(case, config) == case
+    assert case.bounded(config) == case
     "".join(case.steps).encode()
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from recipe.errors import InputError
 from recipe.evaluation.validity.measure import (
+    PromptMeans,
+    RegimeScores,
+    Reranking,
     ScoredPlan,
     best_of,
     differences,
-    prompt_means,
-    reranking,
     score_predictions,
-    summarise,
 )
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
@@ -54,7 +54,7 @@ def test_samples_are_averaged_within_prompts_first() -> None:
         Prediction(second.example_id, (), 1),
         Prediction(second.example_id, (), 2),
     ]
-    scores = summarise("test", "base", prompt_means(score_predictions(world(), [first, second], predictions)))
+    scores = RegimeScores.of("test", "base", PromptMeans.of(score_predictions(world(), [first, second], predictions)))
     assert scores.metrics["score"].mean == pytest.approx((1 + 1 / 3) / 2)
     assert (scores.prompts, scores.samples, scores.metrics["score"].clusters) == (2, 1, 2)
 
@@ -64,18 +64,18 @@ def test_distinct_plans_ignore_wording() -> None:
     shouted = tuple(step.upper() for step in example.continuation)
     plans = [Prediction(example.example_id, shouted if n % 2 else example.continuation, n) for n in range(9)]
     plans.append(Prediction(example.example_id, example.continuation[:1], 9))
-    assert prompt_means(score_predictions(world(), [example], plans)).values["distinct"].tolist() == [2]
+    assert PromptMeans.of(score_predictions(world(), [example], plans)).values["distinct"].tolist() == [2]
 
 
 def test_paired_differences_need_equal_prompts_in_any_order() -> None:
     examples = cases(world())
-    best = prompt_means(score_predictions(world(), examples, gold(examples)))
-    worst = prompt_means(score_predictions(world(), examples, [Prediction(e.example_id, ()) for e in examples[::-1]]))
+    best = PromptMeans.of(score_predictions(world(), examples, gold(examples)))
+    worst = PromptMeans.of(score_predictions(world(), examples, [Prediction(e.example_id, ()) for e in examples[::-1]]))
     found = {one.metric: one for one in differences("test", "gold", best, "empty", worst)}
     assert found["score"].value.mean == 1
     assert found["score"].value.sign == 1
     assert found["repeats"].value.mean == 0
-    fewer = prompt_means(score_predictions(world(), examples[1:], gold(examples[1:])))
+    fewer = PromptMeans.of(score_predictions(world(), examples[1:], gold(examples[1:])))
     with pytest.raises(InputError, match="different prompts"):
         differences("test", "gold", best, "fewer", fewer)
 
@@ -91,7 +91,7 @@ def scored(rewards: list[float]) -> list[ScoredPlan]:
 def test_best_of_n_lies_between_mean_and_oracle_and_takes_the_first_of_equals() -> None:
     plans = scored([0.1, 0.5, 0.5, 0.9])
     assert [plan.sample for plan in best_of(plans, 3)] == [1]
-    found = reranking("test", "base", plans, 3)
+    found = Reranking.of("test", "base", plans, 3)
     quality = [plan.metrics()["score"] for plan in plans[:3]]
     assert found.mean.mean == pytest.approx(sum(quality) / 3)
     assert found.best.mean == quality[1]
@@ -108,6 +108,6 @@ def test_without_a_world_there_is_no_validity_and_no_substitute() -> None:
     predictions.append(Prediction(example.example_id, ("do A",), 2, reward=0.0))
     plans = score_predictions(None, [example], predictions)
     assert len({plan.key for plan in plans}) == 1
-    means = prompt_means(plans)
+    means = PromptMeans.of(plans)
     assert set(means.values) == {"steps", "malformed", "reward"}
-    assert reranking("test", "base", plans, 2, "reward").best.mean == pytest.approx(0.1)
+    assert Reranking.of("test", "base", plans, 2, "reward").best.mean == pytest.approx(0.1)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 pytest.importorskip("scipy")
 from tests.evaluation.scored import judge_scores
 
-from recipe.data.roles import role_of
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import CRITERIA, Judgement, read_verdicts, write_verdicts
 from recipe.evaluation.scores import READINGS, Group, JudgeIdentity, Scores
@@ -109,7 +108,7 @@ def test_accuracy_is_the_total_over_30_in_percent() -> None:
     rows = [row("a", 0), Judgement("b", Verdict(5, 5, 5, 5, 1, 0))]
     found = scores([example("a"), example("b")], rows)
     [coin] = found.of("dataset")
-    assert (coin.name, role_of(coin.name)) == ("coin", "in-domain")
+    assert (coin.name, [one.name for one in found.of("split")]) == ("coin", ["in-domain"])
     assert accuracy(coin).mean == pytest.approx(100 * 21 / 60)
     assert coin.values["clarity"].mean == 0.5
     assert (accuracy(coin).observations, accuracy(coin).clusters) == (2, 2)
@@ -127,7 +126,7 @@ def test_macro_accuracy_weighs_datasets_alike_and_splits_apart() -> None:
     mixed = scores([*examples, example("f", "kitchen")], [*rows, row("f", 5)])
     assert [one.name for one in mixed.of("split")] == ["in-domain", "zero-shot", "all"]
     assert accuracy(mixed.of("split")[2]).mean == pytest.approx((80 + 0 + 20 + 40 + 100) / 5)
-    assert role_of(mixed.of("dataset")[-1].name) == ""
+    assert mixed.of("dataset")[-1].name == "kitchen"
 
 
 def means(readings: dict[str, Interval]) -> list[float]:

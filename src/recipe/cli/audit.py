@@ -155,7 +155,7 @@ def _read(files: Sequence[Path], skip_bad: bool) -> "tuple[list[Procedure], list
     from recipe.data.procedures import read_procedures
 
     read = [read_procedures(path, "skip") for path in files]
-    skipped = [row.reason for file in read for row in file.skipped]
+    skipped = [reason for file in read for _, reason in file.skipped]
     if skipped and not skip_bad:
         rows = "1 row is" if len(skipped) == 1 else f"{len(skipped)} rows are"
         raise InputError(f"{skipped[0]} {rows} unusable; --skip-bad leaves them out.")

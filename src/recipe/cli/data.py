@@ -264,11 +264,11 @@ def prepare(
         "one_sided": mixture.one_sided,
         "no_cut": mixture.no_cut,
         "no_history": no_history,
-        "skipped": [row._asdict() for row in own.skipped],
+        "skipped": [{"line": line, "reason": reason} for line, reason in own.skipped],
         "trained_and_tested": sorted(trained_and_tested(videos)),
     }
-    for skipped in own.skipped:
-        err.print(f"skipped: {skipped.reason}", highlight=False, soft_wrap=True)
+    for _, reason in own.skipped:
+        err.print(f"skipped: {reason}", highlight=False, soft_wrap=True)
     counted = {
         "weakly supervised": sum(example.supervision == "weak" for example in examples),
         "in a model's words": result["worded"],

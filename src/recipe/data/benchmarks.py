@@ -129,10 +129,12 @@ BENCHMARKS: dict[str, Benchmark] = {
         download="niv_train.json and niv_valid.json of github.com/WenliangGuo/SCHEMA, dataset/niv",
         parts=(
             PublishedPart("niv_valid.json", "test videos"),
+            # The paper only tests on it, for which the held-out videos are enough.
             PublishedPart("niv_train.json", "training videos", needed=False),
         ),
         markers=("niv_valid.json", "niv_train.json"),
         read=read_niv,
+        # The publication says 150, and the layout that planners use holds 148 of them.
         published=150,
     ),
     "egoexo4d": Benchmark(
@@ -156,6 +158,7 @@ BENCHMARKS: dict[str, Benchmark] = {
         download="on request from the authors: annotation.json, and {training,validation,test}.txt of each recipe",
         parts=(
             PublishedPart(EGOPER_ANNOTATIONS, "all videos"),
+            # The release of 2025 writes the folders of recipes with a capital.
             *(
                 PublishedPart(f"{recipe}/{name}.txt", f"split of {recipe}", False, f"{recipe.title()}/{name}.txt")
                 for recipe in RECIPES
@@ -256,6 +259,7 @@ def by_role(procedures: Iterable[Procedure]) -> tuple[list[Procedure], Counter[s
     Also returns the number of videos left out, by source.
     """
     procedures = list(procedures)
+    # Their publishers name training videos as well, which the paper does not train on.
     held_back = [role_of(p.source) == "zero-shot" and p.split in ("train", "val") for p in procedures]
     left_out = Counter(p.source for p, held in zip(procedures, held_back, strict=True) if held)
     return [p for p, held in zip(procedures, held_back, strict=True) if not held], left_out
@@ -267,5 +271,6 @@ def trained_and_tested(procedures: Iterable[Procedure]) -> set[str]:
     held_out: set[str] = set()
     for procedure in procedures:
         if procedure.split:
+            # By the id alone: the same video of YouTube may be in several benchmarks.
             (trained if procedure.split == "train" else held_out).add(procedure.video_id)
     return trained & held_out

@@ -17,10 +17,8 @@ from recipe.data.layout import SplitEntry, in_time_order, read_lines, splits_of
 from recipe.errors import InputError
 from recipe.types import Procedure, Step
 
-StepOrder = Literal["time", "file"]
-"""Steps by (start, end), or in the order of the annotation file."""
-
 _LISTS = {"train": "train", "validation": "val", "test": "test"}
+# Lines of a card: id, name, page, number of steps, steps.
 _CARD_LINES = 5
 _RELEASE = "use the folder crosstask_release as published"
 _SPLITS = "use the lists of facebookresearch/VLaMP, meta_data/crosstask"
@@ -33,7 +31,7 @@ class TaskCard(NamedTuple):
     steps: tuple[str, ...]
 
 
-def read_crosstask(folder: Path, order: StepOrder = "time") -> list[Procedure]:
+def read_crosstask(folder: Path, order: Literal["time", "file"] = "time") -> list[Procedure]:
     """The annotated videos of `folder`, ordered by video id; the split is empty for those in no VPA list.
 
     Raises InputError, with file and line, when a file is missing or of another layout, when an annotation
@@ -72,6 +70,7 @@ def read_crosstask(folder: Path, order: StepOrder = "time") -> list[Procedure]:
                 number, start, end = int(place), float(first), float(last)
             except ValueError:
                 raise InputError.at(files[video], f"{row!r} is not step,start,end", _RELEASE, line=line) from None
+            # One chain of comparisons, which NaN fails, too.
             if not 0 <= start <= end < math.inf:
                 raise InputError.at(files[video], f"{row!r} holds no time span", _RELEASE, line=line)
             if not 1 <= number <= len(card.steps):
@@ -93,6 +92,7 @@ def read_cards(path: Path) -> dict[str, TaskCard]:
     for first in range(0, len(lines), _CARD_LINES):
         (_, task), (_, name), _, (_, count), (number, listed) = lines[first : first + _CARD_LINES]
         steps = tuple(step.strip() for step in listed.split(","))
+        # A comma within a step would make two of it, and only the number that the card announces tells.
         if count.strip() != str(len(steps)) or not all(steps):
             problem = f"{len(steps)} steps are listed where the card announces {count.strip()}"
             raise InputError.at(path, problem, _RELEASE, line=number)

@@ -127,6 +127,7 @@ def examine(root: Path, has_video: HasVideo | None = None, progress: Progress = 
                     misplaced.append((folder / marker, name))
         for path in files:
             publisher = None
+            # What cannot be read is no file of a benchmark, or is reported above as broken.
             with suppress(InputError, OSError):
                 if path.stat().st_size <= _LARGEST:
                     publisher = publisher_of(read_json(path))

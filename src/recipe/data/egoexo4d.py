@@ -50,6 +50,7 @@ class _Keysteps(Published):
 
     def heads(self, take: _Take, segment: _Segment) -> bool:
         """Whether a segment names an inner node of its scenario's tree."""
+        # Keys of JSON are texts, and ids of segments numbers.
         node = self.taxonomy.get(take.scenario, {}).get(str(segment.step_id))
         return node is not None and not node.is_leafnode
 
@@ -63,6 +64,7 @@ def read_egoexo4d(folder: Path) -> list[Procedure]:
     procedures: dict[str, Procedure] = {}
     for name, keysteps in _read(folder).items():
         for uid, take in keysteps.annotations.items():
+            # A take in both files would be trained on and tested.
             if take.take_name in procedures:
                 problem = f"take {take.take_name!r} occurs twice"
                 raise InputError.at(folder / name, problem, _REMEDY, field=f"annotations.{uid}.take_name")

@@ -10,7 +10,7 @@
 Each file is named like its video and holds start, end and key-step, in seconds and without a header. The name of a
 key-step follows its number: "3 add water", in EGTEA Gaze+ "3. add water". CMU-MMAC was filmed by five cameras that
 are annotated one by one; only the one on the head is read, since the others show the same performance.
-There is no published split: see `split_of`.
+There is no published split: see `_split_of`.
 """
 
 import csv
@@ -35,8 +35,10 @@ _GOALS = {
     "pc_assembly": "assemble a desktop computer",
     "pc_disassembly": "disassemble a desktop computer",
 }
+# The number of the camera on the head, as the names of CMU-MMAC's files have it.
 _ON_THE_HEAD = "_7150991-"
 _SUFFIX = ".egoprocel.ann"
+# The person at the beginning of a name: S07, OP01, 01, 0003 or Head_5.
 _PERSON = re.compile(r"(?:Head_)?[A-Za-z]*\d+")
 _NUMBER = re.compile(r"\d+[.:)]?[\s_]+")
 _REMEDY = "use the folder annotations as published at sid2697.github.io/egoprocel"
@@ -79,20 +81,17 @@ def read_egoprocel(folder: Path) -> list[Procedure]:
             if not 0 <= start <= end < math.inf:
                 raise InputError.at(files[video], f"{first},{last} is no time span", _REMEDY, line=line)
             text = _NUMBER.sub("", label.strip(), count=1).replace("_", " ").strip()
+            # CrossTask's files have three columns as well, of numbers alone.
             if not any(letter.isalpha() for letter in text):
                 problem = f"{label!r} holds no key-step's name"
                 raise InputError.at(files[video], problem, f"{_REMEDY}, not CrossTask's", line=line)
             steps.append(Step(text, start, end))
-        procedures.append(Procedure("egoprocel", video, goal, in_time_order(steps), split_of(video)))
+        procedures.append(Procedure("egoprocel", video, goal, in_time_order(steps), _split_of(video)))
     return procedures
 
 
-def split_of(video_id: str) -> str:
-    """train or test, by a hash of the collection and of the person in it: one person's videos are never in both.
-
-    >>> split_of("MECCANO/0003") == split_of("MECCANO/0003")
-    True
-    """
+def _split_of(video_id: str) -> str:
+    """train or test, by a hash of the collection and of the person in it: one person's videos are never in both."""
     path = PurePosixPath(video_id)
     person = _PERSON.match(path.name)
     key = f"{path.parts[0]}/{person[0] if person else path.name}"

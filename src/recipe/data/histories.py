@@ -83,6 +83,7 @@ def add_told_histories(
         if example.split != "train":
             kept.append(example)
         elif example.example_id not in histories:
+            # Not with the annotated history instead, which is another input than the planner gets when it plans.
             absent[example.source] += 1
         else:
             [read] = with_histories([example], histories)

@@ -56,6 +56,7 @@ def read_lines(path: Path, remedy: str) -> list[str]:
     Raises InputError when it is missing or of another encoding.
     """
     try:
+        # Not splitlines, which divides at U+2028 and form feeds, too. A byte order mark is no part of the first line.
         return path.read_text(encoding="utf-8-sig").split("\n")
     except (FileNotFoundError, IsADirectoryError):
         problem = "this is a folder" if path.is_dir() else "the file does not exist"
@@ -85,6 +86,7 @@ def splits_of(entries: Iterable[SplitEntry], annotated: Container[str], remedy: 
     for video, split, path, line, field in entries:
         if video not in annotated:
             raise InputError.at(path, f"video {video!r} is not annotated", remedy, line=line, field=field)
+        # Twice in one list is harmless; in two lists a video would be trained on and tested.
         if splits.setdefault(video, split) != split:
             problem = f"video {video!r} is in split {splits[video]!r} too"
             raise InputError.at(path, problem, remedy, line=line, field=field)
@@ -104,6 +106,7 @@ def publisher_of(value: object) -> str | None:
     entry = _first(value)
     if {"class", "annotation"} <= _first(value.get("database")).keys():
         return "coin"
+    # Entries of both have steps, and only those of CaptainCook4D name their recording.
     if {"recording_id", "steps"} <= entry.keys():
         return "captaincook4d"
     if {"task", "steps"} <= entry.keys():

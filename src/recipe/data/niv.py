@@ -50,6 +50,7 @@ def read_niv(folder: Path) -> list[Procedure]:
         if split == "train" and not (folder / name).exists():
             continue
         own = read_published_json(folder / name, dict[str, _Video], _REMEDY, of="niv")
+        # A video that both files hold is refused below, by `splits_of`.
         videos |= own
         listed += [SplitEntry(video, split, folder / name, field=video) for video in own]
     splits = splits_of(listed, videos, _REMEDY)

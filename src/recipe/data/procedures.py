@@ -25,6 +25,7 @@ from recipe.types import SPLITS, Procedure, Step, Supervision
 
 OWN = "own"
 """The source of a procedure that names none."""
+# Fields of a row that is cut, which a whole procedure must not have.
 _OF_EXAMPLES = ("history", "continuation", "example_id", "cut", "supervision", "until", "told_history", "worded")
 
 
@@ -80,18 +81,11 @@ def made_id(goal: str, steps: Sequence[str]) -> str:
     return fingerprint([goal, steps])[:12]
 
 
-class SkippedRow(NamedTuple):
-    """A row that holds no usable procedure, and why."""
-
-    line: int
-    reason: str
-
-
 class ProcedureFile(NamedTuple):
-    """The procedures of a file, in file order, and the rows that were left out."""
+    """The procedures of a file, in file order, and the lines of rows that were left out, each with the reason."""
 
     procedures: list[Procedure]
-    skipped: list[SkippedRow]
+    skipped: list[tuple[int, str]]
 
 
 def write_procedures(path: Path | str, procedures: Iterable[Procedure]) -> int:
@@ -117,6 +111,7 @@ def read_procedures(path: Path | str, on_bad: Literal["error", "skip"] = "error"
             procedure = row.procedure()
             key = (procedure.source, procedure.video_id)
             if (same := known.get(key)) is not None:
+                # The same steps divided elsewhere, as `recipe data prepare` writes several cuts of a video.
                 if row.history is not None and same[1].history is not None and row.texts == same[1].texts:
                     continue
                 named = f"{key[1]!r} of source {key[0]!r} is" if row.video_id else "goal and steps are"
@@ -127,7 +122,7 @@ def read_procedures(path: Path | str, on_bad: Literal["error", "skip"] = "error"
             json_line(path, line, text)  # an error in any case
             if on_bad == "error":
                 raise
-            content.skipped.append(SkippedRow(line, str(error)))
+            content.skipped.append((line, str(error)))
         else:
             content.procedures.append(procedure)
     return content
@@ -169,6 +164,7 @@ def _read_row(path: Path | str, line: int, text: str) -> ProcedureRow:
             problem = f"the field is missing, and a row with '{other}' needs it"
             remedy = "give all steps of the procedure as 'steps', or those that are done as 'history'"
             raise InputError.at(path, problem, remedy, line=line, field=field)
+        # A cut of 0 lies before the steps that are done.
         if row.cut >= 0 and row.cut < min(len(row.history), 1):
             remedy = "give the number of steps done before the cut, at least 1 where there is a history"
             raise InputError.at(path, f"{row.cut} is no cut point", remedy, line=line, field="cut")
@@ -178,6 +174,7 @@ def _read_row(path: Path | str, line: int, text: str) -> ProcedureRow:
             problem = "the row holds a whole procedure in 'steps', too"
             remedy = "give 'steps' alone, or 'history' with 'continuation'"
             raise InputError.at(path, problem, remedy, line=line, field=name)
+    # One step cannot be cut, so that such a row is more likely a cell of a table with all steps in it.
     if len(row.steps) == 1 and "|" in row.steps[0].text:
         problem = f"the only step, {quoted_value(row.steps[0].text)}, may be several that bars divide"
         raise InputError.at(path, problem, "give each step as an item of the list", line=line, field="steps")
@@ -192,6 +189,7 @@ def _read_row(path: Path | str, line: int, text: str) -> ProcedureRow:
         if step.end is not None and step.end < step.start:
             problem = f"{step.end:g} lies before the start, {step.start:g}"
             raise InputError.at(path, problem, "give times with end >= start", line=line, field=f"{field}.end")
+        # A cut is at the start of a step, and nothing that is to be planned may begin before it.
         if step.start < last:
             problem = f"{step.start:g} lies before the start of an earlier step, {last:g}"
             remedy = "list the steps in the order they were performed"

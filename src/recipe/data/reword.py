@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recipe.artifacts import JsonObject, fingerprint, read_jsonl
-from recipe.data.procedures import read_procedures
+from recipe.artifacts import JsonObject, fingerprint
+from recipe.data.procedures import procedure_rows
 from recipe.errors import InputError, listed
 from recipe.plan_text import plan_steps
 from recipe.prompting import fence, fill, json_object
@@ -58,6 +58,7 @@ _FUNCTION_WORDS = (
     "where which while whole will with within you your yourself"
 )
 _NO_CONTENT = frozenset(_FUNCTION_WORDS.split())
+# The first that fits goes, so that "es" stands before "s".
 _ENDINGS = ("ing", "ed", "es", "s", "e")
 Ask = Callable[[Sequence[list[dict[str, str]]], int], Sequence[str | None]]
 """From chats and the number of the attempt to the text of each answer, None where none came."""
@@ -126,13 +127,7 @@ def annotated_videos(examples: Iterable[Example]) -> list[Procedure]:
 
 
 def reword(
-    videos: Sequence[Procedure],
-    ask: Ask,
-    template: str,
-    *,
-    bound: int = 0,
-    reasks: int = 2,
-    seed: int = 0,
+    videos: Sequence[Procedure], ask: Ask, template: str, *, bound: int = 0, reasks: int = 2, seed: int = 0
 ) -> Rewording:
     """The videos in a model's words; `template` is a prompt that takes `$goal` and `$steps`.
 
@@ -170,6 +165,7 @@ def reword(
             texts = tuple(_line(step) for step in plan_steps(text)) or None
             known = [video.goal, *(step.text for step in video.steps)]
             key = (video.source, video.goal)
+            # Words of other goals: with one wording for two goals, what groups videos by goal would join them.
             same = {worded.casefold() for (source, _), worded in goals.items() if source == video.source}
             same |= {other.casefold() for other in labels[video.source] - {video.goal}}
             free = goal and key not in goals and goal.casefold() not in same
@@ -256,7 +252,8 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
     goals: dict[tuple[str, str], str] = {}
     labels: dict[tuple[str, str], str] = {}
     remedy = "give the file that `recipe data reword` wrote for this data"
-    for (line, _), row in zip(read_jsonl(path), read_procedures(path).procedures, strict=True):
+    for line, written in procedure_rows(path):
+        row = written.procedure()
         video = known.get((row.source, row.video_id))
         if video is None:
             problem = f"video {row.video_id!r} of source {row.source!r} is not in the data"
@@ -268,7 +265,9 @@ def with_wording(examples: Sequence[Example], videos: Iterable[Procedure], path:
         if text != row.goal or labels.setdefault((row.source, row.goal), video.goal) != video.goal:
             problem = f"goal {video.goal!r} has two wordings, or shares one with another goal"
             raise InputError.at(path, problem, "reword all videos in one run", line=line, field="goal")
-        worded[row.source, row.video_id] = row
+        if worded.setdefault((row.source, row.video_id), row).steps != row.steps:
+            problem = f"video {row.video_id!r} of source {row.source!r} has other words in a line before"
+            raise InputError.at(path, problem, "keep one of its rows", line=line, field="video_id")
     groups: dict[tuple[str, str], list[Example]] = {}
     for example in examples:
         groups.setdefault((example.source, example.split), []).append(example)

@@ -150,6 +150,7 @@ def mix_supervision(
     if not 0 <= percent <= 100:
         raise InputError(f"{percent:g}% of the examples are to be weak; give a number from 0 to 100.")
     examples = list(examples)
+    # One step has no cut point.
     known = {(trace.source, trace.video_id): trace for trace in traces if len(trace.steps) > 1}
     # The cut of its trace for each training example for which the trace has one.
     own_cuts: dict[str, int] = {}
@@ -162,6 +163,7 @@ def mix_supervision(
             # Nothing is shown before time 0.
             usable = (cut for cut in range(1, len(trace.steps)) if trace.steps[cut].start or cuts != "timed")
             points = (_drawn(candidates, key=(seed, key[1])) for candidates in (own, usable))
+            # The shorter draw ends it: a trace with fewer cut points leaves the last examples without one.
             own_cuts |= {own[annotated]: cut for annotated, cut in zip(*points, strict=False)}
     mixture = Mixture([], Counter(), Counter(), Counter())
     for example in examples:

@@ -140,6 +140,7 @@ def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
     origin: dict[str, Path] = {}
     for file in files:
         value = read_json(file)
+        # An empty list would pass for a file without a fault, and without a graph.
         if value == []:
             raise InputError.at(file, "the list is empty", _FORM)
         several = isinstance(value, list)
@@ -156,10 +157,7 @@ def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
             if written.goal is None and place:
                 remedy = "name the goal of each graph of a list"
                 raise InputError.at(file, "the field is missing", remedy, field=f"{prefix}goal")
-            try:
-                graph = _graph(file.stem, written, names)
-            except _GraphFault as fault:
-                raise InputError.at(file, *fault.args[:2], field=f"{prefix}{fault.args[2]}") from None
+            graph = _graph(file, prefix, written, names)
             key = goal_key(graph.graph.goal)
             if key in graphs:
                 problem = f"goal {graph.graph.goal!r} has a graph already, in {origin[key]}"
@@ -168,36 +166,36 @@ def _read(path: Path, names: Mapping[str, str]) -> dict[str, GoalGraph]:
     return graphs
 
 
-class _GraphFault(ValueError):
-    """Problem, remedy and field of a graph that is none."""
+def _graph(file: Path, prefix: str, written: _GraphFile, names: Mapping[str, str]) -> GoalGraph:
+    """The graph of a file; `prefix` is its place there, for messages. Raises InputError."""
 
+    def fault(problem: str, remedy: str, field: str) -> InputError:
+        return InputError.at(file, problem, remedy, field=f"{prefix}{field}")
 
-def _graph(name: str, written: _GraphFile, names: Mapping[str, str]) -> GoalGraph:
-    """The graph of a file called `name`. Raises _GraphFault."""
     pairs = written.pairs()
     start, end = ({node for node, texts in written.steps.items() if texts == (word,)} for word in (START, END))
     mentioned = [(node, field) for earlier, later, field in pairs for node in (earlier, later)]
     mentioned += [(node, f"optional[{index}]") for index, node in enumerate(written.optional)]
     for node, field in mentioned:
         if node not in written.steps:
-            raise _GraphFault(f"step {node!r} is not listed", "list it under steps or remove it here", field)
+            raise fault(f"step {node!r} is not listed", "list it under steps or remove it here", field)
         if field.startswith("optional") and node in start | end:
-            raise _GraphFault("START and END are no steps", "name steps of the goal only", field)
+            raise fault("START and END are no steps", "name steps of the goal only", field)
     steps = [node for node in written.steps if node not in start | end]
     if not steps:
-        raise _GraphFault("the graph has no step", "list the steps of the goal", "steps")
+        raise fault("the graph has no step", "list the steps of the goal", "steps")
 
     # Nothing comes before START or after END; where they stand, every step lies between them.
     for earlier, later, field in pairs:
         if later in start or earlier in end:
-            raise _GraphFault("an edge leads into START or out of END", "remove or turn it", field)
+            raise fault("an edge leads into START or out of END", "remove or turn it", field)
     followed = {earlier for earlier, _, _ in pairs}
     preceded = {later for _, later, _ in pairs}
     # Without a circle, a step that something leads to is reached from one that nothing leads to.
     if start and (lost := [node for node in steps if node not in preceded]):
-        raise _GraphFault(f"START does not lead to {listed(lost)}", "add an edge to each", "edges")
+        raise fault(f"START does not lead to {listed(lost)}", "add an edge to each", "edges")
     if end and (lost := [node for node in steps if node not in followed]):
-        raise _GraphFault(f"{listed(lost)} does not lead to END", "add an edge from each", "edges")
+        raise fault(f"{listed(lost)} does not lead to END", "add an edge from each", "edges")
 
     after: dict[str, list[str]] = {node: [] for node in steps}
     for earlier, later, _ in pairs:
@@ -207,9 +205,9 @@ def _graph(name: str, written: _GraphFile, names: Mapping[str, str]) -> GoalGrap
         TopologicalSorter(after).prepare()
     except CycleError as error:
         circle = " -> ".join(repr(node) for node in error.args[1])
-        raise _GraphFault(f"steps wait for each other: {circle}", "remove one edge of the circle", "edges") from None
-    goal = written.goal or names.get(goal_key(name), name)
-    graph = TaskGraph(goal, name, {n: tuple(e) for n, e in after.items()}, frozenset(written.optional))
+        raise fault(f"steps wait for each other: {circle}", "remove one edge of the circle", "edges") from None
+    goal = written.goal or names.get(goal_key(file.stem), file.stem)
+    graph = TaskGraph(goal, file.stem, {n: tuple(e) for n, e in after.items()}, frozenset(written.optional))
     wordings = {}
     for node in steps:
         texts = written.steps[node] if written.goal else map(instruction, written.steps[node])

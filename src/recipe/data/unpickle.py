@@ -34,15 +34,9 @@ START_SECONDS, _RATE = 4.0, 2e6
 
 # What the unpickler raises for bytes that are no pickle; its documentation lists them as examples.
 _BROKEN = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    TypeError,
-    ArithmeticError,
+    pickle.UnpicklingError, EOFError, ValueError, LookupError, AttributeError, TypeError, ArithmeticError,
     RecursionError,
-)
+)  # fmt: skip
 _AGAIN = "fetch it again from its publisher; nothing of it was executed"
 
 
@@ -62,6 +56,7 @@ def unpickled(path: Path, encoding: str) -> Iterator[tuple[object, object, Fault
     memory = 0 if free is None else min(_MEMORY_PER_BYTE * size + _PROCESS_BYTES, free)
     seconds = math.ceil(START_SECONDS + size / _RATE)
     code = "from recipe.data.unpickle import main; main()"
+    # A process and no thread: only the system can end C code that does not return.
     command = [*isolated(code), str(path), encoding, str(memory), str(seconds)]
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -173,11 +168,13 @@ def _encoded(value: object) -> tuple[bytes, tuple[str, str, str] | None]:
             return b"", ("damaged zip", f"the zipped entry is damaged ({error})", "fetch the file again")
         if stream.eof:
             return text, None
+        # There is more to come: zlib packs up to a thousand equal bytes into one.
         if stream.unconsumed_tail:
             problem = f"the zipped entry unpacks to more than {LARGEST:,} bytes"
             return b"", ("zip too large", problem, "correct the entry")
         return b"", ("damaged zip", "the zipped entry is cut off", "fetch the file again")
     try:
+        # Keys that JSON has no form for are skipped: no field of captions has one.
         body = json.dumps(value, default=_name, skipkeys=True).encode()
     except (ValueError, RecursionError) as error:
         problem = f"the entry cannot be read ({error})"

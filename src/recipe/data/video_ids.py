@@ -26,22 +26,20 @@ _ADDRESS = re.compile(rf"(?:youtu\.be/|[?&]v=|/(?:embed|live|shorts|v)/)({_ID})(
 LANGUAGE = re.compile(rf"(?:a[-_])?[a-z]{{2,3}}(?:[-_][A-Za-z0-9]{{1,8}})*?(?P<track>[-_]{_ID})?")
 """The form of a language tag."""
 # The first parts of language tags: ISO 639-1, and of the codes of three letters those that subtitles carry.
-_LANGUAGES = frozenset(
-    re.findall(
-        r"\w+",
-        """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee
-    el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik in io
-    is it iu iw ja ji jv jw ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk
-    ml mn mo mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc
-    sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve
-    vi vo wa wo xh yi yo za zh zu ara ben bul cat ces chi cmn cze dan deu dut ell eng est fas fil fin fra fre
-    ger gre hau haw heb hin hmn hrv hun ind ita jpn kor lav lit mis msa mul nld nno nob nor per pol por rum ron
-    rus slk slo slv spa srp swa swe tam tel tgl tha tur ukr und urd vie yue zho zxx ceb""",
-    )
-)
+_CODES = """aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz
+    ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik in io is
+    it iu iw ja ji jv jw ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mo
+    mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg sh si
+    sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo
+    za zh zu ara ben bul cat ces chi cmn cze dan deu dut ell eng est fas fil fin fra fre ger gre hau haw heb hin hmn
+    hrv hun ind ita jpn kor lav lit mis msa mul nld nno nob nor per pol por rum ron rus slk slo slv spa srp swa swe
+    tam tel tgl tha tur ukr und urd vie yue zho zxx ceb"""
+_LANGUAGES = frozenset(_CODES.split())
 _SUBTAG = re.compile(r"[A-Za-z]{2}|[A-Z][a-z]{3}|\d{3}|orig|auto|asr|hans|hant|latn|cyrl|valencia|tarask", re.ASCII)
+# Tracks for those who do not hear, which describe sounds, too.
 _DESCRIBED = frozenset({"sdh", "cc", "hi"})
 _AUTOMATIC = frozenset({"asr", "auto", "whisper", "whisperx"})
+# Endings of the recording that a file is named after, as in `ID.mp4.vtt`.
 _MEDIA = frozenset(("aac", "avi", "flac", "m4a", "m4v", "mkv", "mov", "mp3", "mp4", "ogg", "opus", "wav", "webm"))
 _MARKS = _DESCRIBED | _AUTOMATIC | _MEDIA | {"captions", "default", "forced", "subtitles", "transcript"}
 _METADATA = re.compile(r"\.(info|live_chat)\.json$", re.IGNORECASE)
@@ -87,8 +85,10 @@ class VideoName(NamedTuple):
         first, *subtags = self.language.removesuffix(track).split("-")
         if self.language.lower() == language.lower():
             kind = 0
+        # `en-orig` is yt-dlp's name for the recognised speech that translations are made of.
         elif first == "a" or {"orig", "auto", "asr"} & set(subtags):
             kind = 3
+        # A second language: `de-en` is German that a machine translated from English.
         elif any(re.fullmatch("[a-z]{2,3}", subtag) for subtag in subtags):
             kind = 4
         else:
@@ -145,8 +145,7 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
     """
     stem = (name.rpartition(".")[0] or name) if suffix else name
     parts = stem.split(".")
-    language, marks = "", list[str]()
-    kept = len(parts)
+    language, marks, kept = "", list[str](), len(parts)
     while kept > 1 and any(parts[: kept - 1]):
         part, before = parts[kept - 1], parts[kept - 2] if kept > 2 else ""
         # `hi` is Hindi, or after a language a track for those who are hard of hearing.
@@ -175,9 +174,7 @@ def video_name(name: str, *, suffix: bool = True) -> VideoName:
         video = head
         alone = [id for id in _ALONE.findall(head) if not _WORDS.fullmatch(id)]
         last = parts[kept - 1] if kept > 1 and LANGUAGE.fullmatch(parts[kept - 1]) else ""
-        other = (
-            other or _track(language)[1:] or (alone[-1] if alone else "") or (last and head.removesuffix(f".{last}"))
-        )
+        other = other or _track(language)[1:] or "".join(alone[-1:]) or (last and head.removesuffix(f".{last}"))
     return VideoName(video, normalised(language), tuple(marks), other)
 
 
@@ -204,6 +201,7 @@ class VideoIds:
         self._others = self.ids - self._youtube
         self._lengths = sorted({len(video) for video in self._others})
         self._in_paths = sorted({len(video) for video in self._others if len(video) >= LENGTH or "/" in video})
+        # Sorted, so that of two ids with one form the same is found each time.
         forms = ((form, video) for video in sorted(self._others) for form in _forms(video))
         self._forms = {form: video for form, video in forms if YOUTUBE.fullmatch(form)}
         self._parts = {part: video for video in sorted(self._others) for part in _windows(video)}
@@ -214,6 +212,7 @@ class VideoIds:
             return name
         if name in self._forms:
             return self._forms[name]
+        # An id of YouTube that is not listed is of another video, whatever else it looks like.
         if YOUTUBE.fullmatch(name):
             return None
         forms = (*_forms(name), video_name(name, suffix=False).other)
@@ -238,6 +237,7 @@ class VideoIds:
             return youtube_id
         if not self._others:
             return None
+        # Places where no word is cut: not between two letters or digits.
         edges = [i == 0 or i == len(text) or not text[i - 1 : i + 1].isalnum() for i in range(len(text) + 1)]
         lengths = self._in_paths if path else self._lengths
         lengths = [length for length in lengths if length >= _CHANCE] if random else lengths

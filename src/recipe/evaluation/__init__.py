@@ -26,6 +26,7 @@ GROUP = "recipe.measures"
 def known_measures() -> dict[str, EntryPoint]:
     """Every measure by name: those of this program, then those that installed packages add."""
     own = [EntryPoint(name, value, GROUP) for name, value in MEASURES.items()]
+    # A package can add a measure, and not take the place of one of these.
     return {
         entry.name: entry for entry in (*own, *entry_points(group=GROUP)) if entry.name not in MEASURES or entry in own
     }

@@ -33,6 +33,7 @@ Rater = Mapping[PlanId, Mapping[str, float]]
 """The ratings of a judge or a person: of each plan, by measure."""
 _Score = Annotated[int, Field(ge=0, le=HIGHEST)]
 
+# Made here, so that the names of the criteria stand in `Verdict` alone.
 _Row = make_dataclass(
     "_Row",
     [
@@ -85,6 +86,7 @@ def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[st
     for line, text in row_texts(path, get_type_hints(_Row)):
         rated: Any = parse_row(path, line, text, _Row, "ignore")
         for name in json.loads(text).keys() - {*_COLUMNS}:
+            # Other columns are ignored, but one that is nearly a criterion is a slip that would lose its ratings.
             if near := get_close_matches(name.lower(), _COLUMNS, n=1, cutoff=0.8):
                 raise InputError.at(path, "the name is unknown", f"rename it to {near[0]!r}", line=line, field=name)
         scores = {name: float(score) for name in CRITERIA if (score := getattr(rated, name)) is not None}
@@ -106,12 +108,13 @@ def read_ratings(path: Path, known: Collection[PlanId] | None = None) -> dict[st
     return raters
 
 
-def judge_rater(judged: Sequence[Judgement], controls: bool = False) -> Rater:
+def _judge_rater(judged: Sequence[Judgement], controls: bool = False) -> Rater:
     """A judge as a rater: the mean over the repeats that are scored; plans without one are absent."""
     verdicts: dict[PlanId, list[dict[str, float]]] = {}
     for judgement in judged:
         if (
             isinstance(judgement.outcome, Verdict | Grades)
+            # What code decided is no rating of the judge's.
             and judgement.how != "rule"
             and (controls or not judgement.control)
         ):
@@ -147,7 +150,7 @@ def raters_of(board: ReportSources, files: Sequence[Path] = (), controls: bool =
                 problem = f"sample {judgement.sample} of {judgement.example_id!r} is another plan than in a file before"
                 raise InputError.at(source.path, problem, "compare two systems with: recipe evaluate compare")
         name = "" if judge is None else judge.name
-        raters[name if name not in raters else f"{name} ({source.path})"] = judge_rater(judged, controls)
+        raters[name if name not in raters else f"{name} ({source.path})"] = _judge_rater(judged, controls)
     for path in files:
         people = read_ratings(path, known)
         if again := people.keys() & raters.keys():

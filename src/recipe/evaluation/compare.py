@@ -112,6 +112,7 @@ def compare_systems(
         if source.rows is None:
             raise InputError.at(rows_path(source.path), "the file does not exist", "keep the rows next to their scores")
     ours, theirs = first.values, second.values
+    # Sorted, so that draws of the bootstrap do not depend on the order of a file.
     shared = sorted(ours[0].keys() & theirs[0].keys())
     rows_of_both = (*(first.rows or ()), *(second.rows or ()))
     clusters = {row.example_id: row.cluster for row in rows_of_both if row.cluster and not row.control}
@@ -120,6 +121,9 @@ def compare_systems(
 
     named, of_theirs = (dict.fromkeys(name for own in side[None].values() for name in own) for side in (ours, theirs))
     known = [name for name in named if name in of_theirs]
+    # The criteria of another rubric have a scale that the measure does not know; in percent a verdict is 0 to 100.
+    judge = first.scores.judge
+    bounded = {measure.main} if judge and "rubric" in judge.settings else measure.bounds.keys()
     chosen = metrics or [name for name in measure.compared or (measure.main,) if name in known]
     rows: list[ComparisonRow] = []
     scored: set[PlanId] = set()
@@ -129,7 +133,7 @@ def compare_systems(
             raise InputError(f"no plan of both has a value of {metric!r}; known are {', '.join(known) or 'none'}.")
         scored.update(both)
         names, pairs = _paired_means(both, ours[None], theirs[None], metric)
-        lost = metric in measure.bounds and any(
+        lost = metric in bounded and any(
             side[0][plan][metric] != side[1][plan][metric] for side in (ours, theirs) for plan in shared
         )
         # First minus second of each example [readings, examples]; the examples are more than those that both score.
@@ -172,7 +176,7 @@ def compare_systems(
             "unscored": len(shared) - len(scored),
         },
         clusters=measure.cluster if examples or clusters else "example",
-        judge=first.scores.judge.name if first.scores.judge else "",
+        judge=judge.name if judge else "",
         notes=() if note is None else (note,),
     )
 

@@ -70,6 +70,7 @@ def compare_histories(
     """
     perceived = [example.history for example in with_histories(examples, histories)]
     nearest = NearestStep(embed, [step for example in examples for step in (*example.history, *example.continuation)])
+    # All texts in one call of the encoder.
     nearest.learn([step for steps in perceived for step in steps])
     read = [nearest(steps) for steps in perceived]
     done = [nearest(example.history) for example in examples]
@@ -116,6 +117,7 @@ def partners(examples: Sequence[Example], fits: Callable[[Example, Example], boo
     count = len(examples)
     partner_of = []
     for index, example in enumerate(examples):
+        # The next one and no drawn one, so that the floors are the same in every run.
         others = ((index + step) % count for step in range(1, count))
         partner_of.append(next((other for other in others if fits(example, examples[other])), None))
     return partner_of

@@ -180,7 +180,7 @@ class Measure:
     def group_tables(cls, scores: Sequence[Scores], caption: str) -> list[Table]:
         """Every metric of every group, and the readings of the main one where verdicts are missing."""
         metrics = ordered_metrics(name for scored in scores for group in scored.groups for name in group.values)
-        groups = [(scored, group) for scored in scores for group in distinct_groups(scored)]
+        groups = [(scored, group) for scored in scores for group in scored.distinct]
         judged, against = scores[0].judge is not None, any(group.difference for _, group in groups)
         rows = []
         for scored, group in groups:
@@ -190,12 +190,12 @@ class Measure:
             judge = [scored.judge.name] if scored.judge else []
             if group.kind == "control":
                 over = f"with {scored.system}"
-                rows.append(row(group_title(group), *judge, over, *cells, *counts, kind="control"))
+                rows.append(row(_group_title(group), *judge, over, *cells, *counts, kind="control"))
             else:
-                rows.append(row(scored.system, *judge, group_title(group), *cells, *counts))
+                rows.append(row(scored.system, *judge, _group_title(group), *cells, *counts))
         columns = [*(["judge"] if judged else []), "over", *map(cls.metric_title, metrics)]
         columns += [*(["system minus control"] if against else []), "plans", "unscored", "missing"]
-        read = [(f"{scored.system}, {group_title(group)}", group.readings) for scored, group in groups]
+        read = [(f"{scored.system}, {_group_title(group)}", group.readings) for scored, group in groups]
         table = Table(caption, "system", headings(*columns), tuple(rows), about="95% interval below")
         return [table, *readings_table(caption, read, cls.digits)]
 
@@ -205,9 +205,9 @@ class Measure:
         from recipe.report.plots import Mark, inline_svg, intervals  # noqa: PLC0415 - matplotlib is for reports alone
 
         marks = [
-            Mark(group_title(group), value, "" if group.kind == "control" else scored.system)
+            Mark(_group_title(group), value, "" if group.kind == "control" else scored.system)
             for scored in scores
-            for group in distinct_groups(scored)
+            for group in scored.distinct
             if (value := group.values.get(cls.main)) is not None
         ]
         if not marks:
@@ -242,6 +242,7 @@ class PlanSelection(NamedTuple):
     def first(self) -> "PlanSelection":
         """The first sample of each example alone."""
         first: dict[str, Prediction] = {}
+        # The lowest number, whatever the order of the file.
         for prediction in sorted(self.predictions, key=lambda prediction: prediction.sample):
             first.setdefault(prediction.example_id, prediction)
         return self._replace(predictions=[*first.values()])
@@ -309,6 +310,7 @@ def summarise(
     sources = in_order({by_id[row.example_id].source for row in own})
     overall = _group(measure, "", "all", own, by_id, seed)
     values = measure.plan_values(own)
+    # A split is a mean over datasets that have a value.
     scored = {by_id[plan.example_id].source for plan in values}
     groups: list[Group] = []
     alone = len(sources) == 1  # then all plans are those of the dataset and of its split
@@ -381,11 +383,13 @@ def _group(
     plans: dict[PlanId, Row] = {}
     for measured in rows:
         plans.setdefault(measured.plan, measured)
+    # Of plans and not of rows: a plan with three verdicts is missing once.
     flags = Counter(flag for row in plans.values() for flag in set(row.details.get("flags", ())))
     videos = {(by_id[plan.example_id].source, by_id[plan.example_id].video_id) for plan in values}
     counts = Counts(
         plans=len(values),
         videos=sum(bool(video) for _, video in videos),
+        # With each missing value as the worst one, every plan has a value.
         unscored=len(measure.plan_values(rows, 0)) - len(values),
         missing=flags[MISSING],
         empty=flags[EMPTY],
@@ -427,13 +431,7 @@ def example_means(values: Values) -> dict[str, dict[str, float]]:
     return {name: means_of(own) for name, own in samples.items()}
 
 
-def distinct_groups(scores: Scores) -> list[Group]:
-    """The groups that say something of their own: not those of all plans again, where there is one dataset."""
-    one_dataset = len(scores.of("dataset")) < 2
-    return [group for group in scores.groups if group.kind in ("all", "control") or not one_dataset]
-
-
-def group_title(group: Group) -> str:
+def _group_title(group: Group) -> str:
     """A group as tables show it."""
     if group.kind == "split":
         return f"macro: {group.name}"
@@ -444,7 +442,7 @@ def group_title(group: Group) -> str:
 
 def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list[Table]:
     """The scores as a terminal shows them; `rows` is the name of the file of rows, if it is written."""
-    groups, against = distinct_groups(scores), any(group.difference for group in scores.groups)
+    groups, against = scores.distinct, any(group.difference for group in scores.groups)
     by = f", judged by {scores.judge.name}" if scores.judge else ""
     repeats = scores.extras.get("repeats", 1)
     by += f", {repeats} verdicts each" if repeats > 1 else ""
@@ -455,7 +453,7 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
         headings=headings("mean", "95% interval", "plans", *extra),
         rows=tuple(
             row(
-                group_title(group),
+                _group_title(group),
                 *kind.cell(kind.main, group.values.get(kind.main)).split(),
                 group.counts.plans,
                 kind.cell(kind.main, group.difference, signed=True) if against else group.counts.unscored,
@@ -464,7 +462,7 @@ def terminal_tables(kind: type[Measure], scores: Scores, rows: str = "") -> list
             for group in groups
         ),
     )
-    read = readings_table(kind.title, [(group_title(group), group.readings) for group in groups], kind.digits)
+    read = readings_table(kind.title, [(_group_title(group), group.readings) for group in groups], kind.digits)
 
     # Lines below the tables: counts, what was left out, findings, settings, cost.
     counts, samples = scores.overall.counts, scores.extras.get("samples", 1)

@@ -41,22 +41,9 @@ _DIGITS = {"steps": 1, "distinct": 1, "reward": 3, "paper": 3, "grounded": 3, "s
 
 CONTROL = "control: "
 """Begins the name of a control where it stands among systems."""
-REGIMES = {
-    "reference": GREY,
-    "base": DARK_GREY,
-    "sft": BLUE,
-    "rl": VERMILION,
-    "sft->rl": PURPLE,
-    "best": GREEN,
-}
+REGIMES = {"reference": GREY, "base": DARK_GREY, "sft": BLUE, "rl": VERMILION, "sft->rl": PURPLE, "best": GREEN}
 """Colours of training regimes by their lower-case names."""
-REWARDS = {
-    "paper": VERMILION,
-    "grounded": GREEN,
-    "self-trained": SPARE[0],
-    "validity": BLUE,
-    "relevance": SPARE[2],
-}
+REWARDS = {"paper": VERMILION, "grounded": GREEN, "self-trained": SPARE[0], "validity": BLUE, "relevance": SPARE[2]}
 """Colours of regimes whose name ends on the reward that trains or chooses, in a comparison of rewards."""
 
 
@@ -71,6 +58,11 @@ class Difference:
     value: Interval
     seed: int | None = None
     """Of the one run that was compared; None for the mean over all runs of the regime."""
+
+    @property
+    def beaten(self) -> bool:
+        """Whether the baseline is beaten: the interval is clear of 0 and above it; not where that cannot be told."""
+        return self.value.sign == 1
 
 
 def ordered_metrics(present: Iterable[str]) -> list[str]:
@@ -118,6 +110,7 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
     """A colour for each regime or system; those of one name always have the same."""
     colours, spare = dict[str, str](), cycle(SPARE)
     for regime in dict.fromkeys(regimes):
+        # "Best of 8" and "best-of-16" have one colour, and arrows may be written either way.
         name = regime.lower().replace(" ", "").replace("→", "->").replace("best-of", "best")
         of_reward = next((colour for reward, colour in REWARDS.items() if name.endswith(reward)), None)
         known = of_reward or REGIMES.get("best" if name.startswith("best") else name)
@@ -125,17 +118,13 @@ def regime_colours(regimes: Iterable[str]) -> dict[str, str]:
     return colours
 
 
-def is_beaten(value: Interval) -> bool:
-    """Whether a control is beaten: system minus control is clear of 0 and above it; not where that cannot be told."""
-    return value.sign == 1
-
-
 def control_sentences(differences: Sequence[Difference], digits: int = 3) -> list[str]:
     """A sentence for each system that does not beat every control, and one where that cannot be told."""
     missed: dict[tuple[str, str, bool], list[str]] = {}
     for difference in differences:
-        if not is_beaten(difference.value):
+        if not difference.beaten:
             value, control = difference.value, difference.baseline.removeprefix(CONTROL)
+            # What cannot be told is said apart from what is not so.
             key = difference.regime, difference.metric, value.sign is None
             missed.setdefault(key, []).append(f"{control}: {difference_text(value, digits)}")
     return [

@@ -31,6 +31,7 @@ def plan_measure(settings: ValidationSettings) -> PlanMeasure | None:
     if settings.measure == "reward":
         return None
     name, metric, highest = _METRICS[settings.measure]
+    # The encoder is opened only by a measure that compares texts.
     measure = measure_named(name).open(settings, lambda: open_encoder(EncoderConfig(name=settings.encoder)).encode)
 
     def values(examples: Sequence[Example], plans: Sequence[Sequence[str]]) -> list[float | None]:

@@ -193,10 +193,8 @@ class RetrievalPlanner:
         scores = dict(zip(queries, ({hit.narration: hit.score for hit in hits} for hits in ranked), strict=True))
         nearest = []
         for example, prompt in zip(examples, prompts, strict=True):
-            own, rankings = (
-                VideoIds([example.video_id]),
-                [(scores[steps], min(scores[steps].values())) for steps in prompt],
-            )
+            own = VideoIds([example.video_id])
+            rankings = [(scores[steps], min(scores[steps].values())) for steps in prompt]
             total = {
                 number: sum(ranking.get(number, last) for ranking, last in rankings)
                 for number in {number for ranking, _ in rankings for number in ranking}

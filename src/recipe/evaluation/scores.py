@@ -24,7 +24,6 @@ from recipe.tables import read_rows as rows_of
 READINGS = ("missing_as_0", "missing_left_out", "missing_as_best")
 """Names of the readings of a figure where verdicts are missing."""
 GroupKind = Literal["dataset", "split", "all", "control"]
-FORMAT: Literal[3] = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,12 @@ class JudgeIdentity:
     """SHA-256 of the prompt's template and schema, or of what a proxy computes."""
     settings: dict[str, str] = field(default_factory=dict)
     """Temperature, repeats, limits, structured output: name to value."""
+
+    def is_model(self, model: str) -> bool:
+        """Whether it is this model itself, by the paper's rubric: no quantised or sped-up variant, nobody else."""
+        # By its whole name: a quantised variant has another.
+        named = (self.model or self.name).rsplit("/", 1)[-1].lower() == model.lower()
+        return self.kind == "llm" and named and "rubric" not in self.settings
 
 
 class PlanId(NamedTuple):
@@ -130,11 +135,17 @@ class Scores:
     `left_out`, counts of what was not measured."""
     decoding: tuple[Decoding, ...] = ()
     """How the plans were sampled: one card, or several of a mixed file; empty where it is not known."""
-    format: Literal[3] = FORMAT
+    format: Literal[3] = 3
 
     def of(self, kind: GroupKind) -> tuple[Group, ...]:
         """The groups of a kind, in order."""
         return tuple(group for group in self.groups if group.kind == kind)
+
+    @property
+    def distinct(self) -> list[Group]:
+        """The groups that say something of their own: not those of all plans again, where there is one dataset."""
+        one_dataset = len(self.of("dataset")) < 2
+        return [group for group in self.groups if group.kind in ("all", "control") or not one_dataset]
 
     @property
     def overall(self) -> Group:
@@ -165,6 +176,7 @@ def read_scores(path: Path | str) -> Scores:
     """The scores of a file; raises InputError naming the part that is missing, unknown or of the wrong kind."""
     raw = read_json(path)
     if not isinstance(raw, dict) or "measure" not in raw:
+        # The field `measure` was called so before.
         if isinstance(raw, dict) and "kind" in raw:
             raise InputError.at(path, "a version before 0.3 wrote these scores", "evaluate the system again")
         raise InputError.at(path, "no scores", "give a file that `recipe evaluate` wrote", field="measure")
@@ -172,6 +184,7 @@ def read_scores(path: Path | str) -> Scores:
     if not scores.of("all"):
         raise InputError.at(path, "no group of all plans", "evaluate the system again", field="groups")
     if "judge" in scores.identity:
+        # Read here once, so that a damaged identity is an error of this file, and not of a table that shows it.
         from_json(scores.identity["judge"], JudgeIdentity, f"{path}.identity.judge")
     return scores
 
@@ -180,8 +193,7 @@ def write_rows(path: Path | str, rows: Iterable[Row]) -> int:
     """Write rows as JSON lines, all or nothing; fields that are empty are left out. Returns their number."""
     kept = ("example_id", "sample", "metrics")
     return write_jsonl(
-        path,
-        ({name: value for name, value in to_json(row).items() if value or name in kept} for row in rows),
+        path, ({name: value for name, value in to_json(row).items() if value or name in kept} for row in rows)
     )
 
 

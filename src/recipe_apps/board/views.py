@@ -16,7 +16,7 @@ from recipe.artifacts import JsonObject, to_json
 from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import CONTROLS
 from recipe.evaluation.judge.verdicts import CRITERIA
-from recipe.evaluation.metrics import METRICS, is_beaten
+from recipe.evaluation.metrics import METRICS
 from recipe_apps.board.models import Account, Heartbeat, Job, LogLine, Score, Scorer, Standing, Submission, Token, Track
 from recipe_apps.board.scoring import LEAST_EXAMPLES
 from recipe_apps.board.standings import differences_from_controls, metric_digits, public_figures, refresh, rounded
@@ -380,7 +380,7 @@ class Views:
                         "control": control,
                         "meaning": CONTROLS.get(control, ""),
                         "difference": rounded(to_json(difference), kind.digits, mean),
-                        "beaten": None if difference.sign is None else is_beaten(difference),
+                        "beaten": None if difference.sign is None else difference.sign == 1,
                     }
                 )
             metrics = {

@@ -224,7 +224,7 @@ def _usable_procedures(file: Path) -> list[Procedure]:
     """The procedures of a file; rows that cannot be used are left out, with a warning."""
     read = read_procedures(file, on_bad="skip")
     if read.skipped:
-        _LOG.warning("%d rows of %s are left out; the first: %s", len(read.skipped), file, read.skipped[0].reason)
+        _LOG.warning("%d rows of %s are left out; the first: %s", len(read.skipped), file, read.skipped[0][1])
     return read.procedures
 
 

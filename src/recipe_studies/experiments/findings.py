@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any
 
 from recipe.errors import listed
-from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences, is_beaten
+from recipe.evaluation.metrics import CONTROL, METRICS, Difference, control_sentences
 from recipe.report.elements import difference_text
 from recipe.report.numbers import format_signed
 from recipe.stats import Interval
@@ -284,7 +284,7 @@ def _of_split(results: Results, split: str) -> list[str]:
 def _controls(results: Results, split: str) -> list[str]:
     own = [row for row in results.control_differences if row.split == split]
     regimes = dict.fromkeys(row.regime for row in own)
-    beaten = [name for name in regimes if all(is_beaten(row.value) for row in own if row.regime == name)]
+    beaten = [name for name in regimes if all(row.beaten for row in own if row.regime == name)]
     sentences = [*control_sentences(own), *([f"{listed(beaten)}: every control is beaten."] if beaten else [])]
     return [f"On {SPLITS.get(split, split)}, {sentence}" for sentence in sentences]
 

@@ -21,12 +21,7 @@ from recipe.evaluation.validity.measure import (
     Reranking,
     ScoredPlan,
     differences,
-    mean_over_runs,
-    plan_lengths,
-    prompt_means,
-    reranking,
     score_predictions,
-    summarise,
 )
 from recipe.evaluation.validity.readings import PlanLine
 from recipe.explain.explain import explain, when, whole_sentence
@@ -126,7 +121,7 @@ def collect(run_dir: Path, measured: Measurement) -> Results:
     study, config = measured.study, measured.study.config
     seed = config.seed
     means = {
-        (split, regime): mean_over_runs([prompt_means(plans) for plans in measured.of(split, regime).values()])
+        (split, regime): PromptMeans.over_runs([PromptMeans.of(plans) for plans in measured.of(split, regime).values()])
         for split in measured.prompts
         for regime in measured.plans
     }
@@ -229,7 +224,7 @@ def _stages(run_dir: Path, study: Study) -> Iterator[StageTime]:
 
 def _scores(measured: Measurement, split: str, regime: str, means: PromptMeans, seed: int) -> RegimeScores:
     """A regime's means, without the rewards of rankers that see the base's plans alone."""
-    row = summarise(split, regime, means, seed)
+    row = RegimeScores.of(split, regime, means, seed)
     for ranker in measured.study.rankers:
         if ranker.base_only:
             row.metrics.pop(ranker.name, None)
@@ -249,7 +244,7 @@ def _controls(
             own = [plan for plan in plans if plan.example_id in ids]
             few = f", {len(own)} prompts" if len(own) < len(ids) else ""
             if own:
-                rows[split, f"{CONTROL}{control}{few}"] = prompt_means(own)
+                rows[split, f"{CONTROL}{control}{few}"] = PromptMeans.of(own)
     gaps: list[Difference] = []
     for (split, name), row in rows.items():
         for regime in measured.plans:
@@ -264,7 +259,7 @@ def _controls(
             regime_means, control_means = ({name: means[split, name]} for name in (contrast.regime, contrast.baseline))
             for metric in (main, *judge_metrics):
                 gaps += control_differences(split, regime_means, control_means, metric, seed)
-    return tuple(summarise(split, name, row, seed) for (split, name), row in rows.items()), tuple(gaps)
+    return tuple(RegimeScores.of(split, name, row, seed) for (split, name), row in rows.items()), tuple(gaps)
 
 
 def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
@@ -273,8 +268,8 @@ def _by_seed(measured: Measurement, seed: int) -> Iterator[Difference]:
         for contrast in measured.study.seed_contrasts:
             baseline = measured.of(split, contrast.baseline)
             for own, plans in measured.of(split, contrast.regime).items():
-                base = prompt_means(baseline[own] if own in baseline else baseline[None])
-                means = prompt_means(plans)
+                base = PromptMeans.of(baseline[own] if own in baseline else baseline[None])
+                means = PromptMeans.of(plans)
                 for difference in differences(split, contrast.regime, means, contrast.baseline, base, seed):
                     yield replace(difference, seed=own)
 
@@ -308,7 +303,7 @@ def _rerankings(measured: Measurement) -> Iterator[Reranking]:
             [base] = measured.of(split, BASE).values()
             name = study.reward.verifier if study.reward is not None and metric == "reward" else metric
             paid = [replace(plan, reward=plan.metrics().get(metric)) for plan in base]
-            yield reranking(split, BASE, paid, study.config.best_of, main, study.config.seed, name)
+            yield Reranking.of(split, BASE, paid, study.config.best_of, main, study.config.seed, name)
 
 
 def _lengths(measured: Measurement) -> Iterator[PlanLengths]:
@@ -318,7 +313,7 @@ def _lengths(measured: Measurement) -> Iterator[PlanLengths]:
         yield PlanLengths(split, "reference", tuple(counts[steps] for steps in range(max(counts) + 1)))
         for regime in measured.plans:
             runs = measured.of(split, regime).values()
-            yield plan_lengths(split, regime, [plan for plans in runs for plan in plans])
+            yield PlanLengths.of(split, regime, [plan for plans in runs for plan in plans])
 
 
 def _opening(run_dir: Path, measured: Measurement) -> ShownPrompt | None:

@@ -10,7 +10,7 @@ from recipe.data.examples import write_examples
 from recipe.errors import InputError
 from recipe.evaluation.judge.verdicts import read_verdicts, write_verdicts
 from recipe.evaluation.published import JUDGE, published
-from recipe.evaluation.scores import JudgeIdentity, Row, rows_path, write_rows
+from recipe.evaluation.scores import JudgeIdentity, Row, read_rows, rows_path, write_rows
 
 from .conftest import EXAMPLES, LLAMA, PROXY, Report, example, write_judged
 
@@ -145,6 +145,25 @@ def test_the_page_holds_every_plan_and_what_was_measured(whole: Report) -> None:
     [plan] = last["p"]
     assert plan["a"] == [["stir mixture", "stir mixture", 0.25], ["add sugar", "pour water", 0.01]]
     assert plan["m"] == [None, 50.0, None, None]
+
+
+def test_one_plan_by_one_measure_with_two_encoders_has_two_scores(
+    tmp_path: Path, other_files: list[Path], examples_file: Path
+) -> None:
+    again = tmp_path / "other.json"
+    again.write_text(other_files[3].read_text("utf-8").replace("minilm", "bge"), "utf-8")
+    [row] = read_rows(rows_path(other_files[3]))
+    write_rows(rows_path(again), [replace(row, metrics={"matched_ordered_f1": 0.75})])
+    data = Report([other_files[3], again], [examples_file]).data
+    assert len({*data["measures"]}) == 2
+    assert [plan["m"] for plan in data["examples"][0]["p"]] == [[25.0, 75.0]]
+
+
+def test_pairs_of_systems_beyond_the_most_that_are_compared_are_told(tmp_path: Path) -> None:
+    few, many = EXAMPLES[:3], [f"system {number}" for number in range(9)]
+    files = [write_judged(tmp_path, name, [1, 2, 3], examples=few) for name in many]
+    assert "8 of 36 pairs" in Report(files, []).sections[DIFFERENCES]
+    assert " of 28 pairs" not in Report(files[:8], []).sections[DIFFERENCES]
 
 
 def test_a_plan_that_a_judge_read_in_part_is_shown_once_and_whole(

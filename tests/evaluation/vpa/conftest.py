@@ -1,5 +1,6 @@
 """A small release in CrossTask's layout, invented here."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,14 +19,18 @@ VIDEOS = {
 @pytest.fixture(scope="session")
 def release_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of benchmarks with a CrossTask of two tasks and nine videos, of which four are for testing."""
-    root = tmp_path_factory.mktemp("benchmarks")
+    return write_release(tmp_path_factory.mktemp("benchmarks"), VIDEOS)
+
+
+def write_release(root: Path, splits: Mapping[str, Mapping[str, str]]) -> Path:
+    """CrossTask with these videos, a digit for each step of the task's card, below `root`."""
     folder = root / "crosstask"
     annotations = folder / "crosstask_release" / "annotations"
     annotations.mkdir(parents=True)
     (folder / "splits").mkdir()
     cards = [f"{task}\n{name}\nu\n{len(steps)}\n{','.join(steps)}\n" for task, (name, steps) in CARDS.items()]
     (folder / "crosstask_release" / "tasks_primary.txt").write_text("\n".join(cards))
-    for split, videos in VIDEOS.items():
+    for split, videos in splits.items():
         (folder / "splits" / f"{split}.txt").write_text("".join(f"{name.partition('_')[2]}\n" for name in videos))
         for name, steps in videos.items():
             rows = [f"{step},{10 * place},{10 * place + 5}\n" for place, step in enumerate(steps)]

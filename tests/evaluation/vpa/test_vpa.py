@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 pytest.importorskip("scipy")
 from recipe.errors import InputError
 from recipe.evaluation.scores import Row
-from recipe.evaluation.vpa.run import VpaMeasure, VpaTask, open_task, references
+from recipe.evaluation.vpa.run import VpaMeasure, VpaTask, open_task
 from recipe.planning.predictions import Prediction
+
+from .conftest import write_release
 
 HORIZONS = (1, 3, 4)
 
@@ -95,7 +98,7 @@ def test_measures_are_brute_force(task: VpaTask, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_chance_is_the_mean_over_every_plan(task: VpaTask, data: st.DataObject) -> None:
     own = with_targets(task, targets(task, data, 3))
-    chance = {row.system: row.figures for row in references(own, "") if row.group == "chance"}
+    chance = {row.system: row.figures for row in own.references("") if row.group == "chance"}
     cards = task.ids.taxonomy
     for name, pools in (
         ("random, expected", [cards.actions for _ in own.samples]),
@@ -115,7 +118,7 @@ def test_chance_is_the_mean_over_every_plan(task: VpaTask, data: st.DataObject) 
 def test_sampling_agrees_with_the_expectation(task: VpaTask, name: str) -> None:
     draws = 4_000
     rows = measure(task).baseline_rows(name, draws=draws)
-    exact = next(row.figures for row in references(task, "") if row.system == f"{name}, expected")
+    exact = next(row.figures for row in task.references("") if row.system == f"{name}, expected")
     for key, value in exact.items():
         found = np.mean([row.metrics[key] for row in rows])
         assert abs(found - value) < 5 * 50 / (draws * len(rows)) ** 0.5
@@ -220,12 +223,51 @@ def test_hidden_characters_are_no_step_and_other_languages_are_mapped_like_any_t
     assert len(plan["predicted"]) == 3
 
 
+def test_samples_of_the_published_rule(task: VpaTask) -> None:
+    first, _, last = (sample for sample in task.samples if sample.video_id == "f")
+    assert (first.sample_id, first.task, first.goal, first.until) == ("crosstask/f/0", "501", TEA, 0.0)
+    assert (first.history, first.target) == ((), (BOIL, MINT, POUR, STIR, POUR, END))
+    assert (last.sample_id, last.history, last.target) == ("crosstask/f/2", (BOIL, MINT), (POUR, STIR, POUR, END))
+    assert last.continuation == (POUR, STIR, POUR)
+    assert task.ids.taxonomy.actions == (BOIL, MINT, POUR, STIR, CUT, PRESS)
+    assert task.ids.taxonomy.cards[KITE] == (CUT, PRESS, STIR)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_every_sample_is_a_cut_with_enough_to_plan(lengths: list[int]) -> None:
+    with TemporaryDirectory() as folder:
+        videos = {f"501_{n}": "2" * length for n, length in enumerate(lengths)}
+        root = write_release(Path(folder), {"train": {}, "validation": {}, "test": videos})
+        if max(lengths) < 3:
+            with pytest.raises(InputError, match="long enough to plan 4 actions"):
+                open_task(root)
+            return
+        samples = open_task(root).samples
+    for sample in samples:
+        assert len(sample.history) + len(sample.continuation) == lengths[int(sample.video_id)]
+        assert sample.target == (*sample.continuation, END)
+        assert len(sample.target) >= 4
+    assert len(samples) == sum(length - cut >= 3 for length in lengths for cut in range(length))
+
+
+def test_steps_stand_as_in_the_file(tmp_path: Path) -> None:
+    root = write_release(tmp_path, {"train": {}, "validation": {}, "test": {"501_v": "123"}})
+    (root / "crosstask/crosstask_release/annotations/501_v.csv").write_text("2,20,30\n1,0,5\n3,10,12\n")
+    [sample] = open_task(root).samples
+    assert sample.continuation == (MINT, BOIL, POUR)
+
+
 @pytest.mark.real_data
 def test_the_published_cut_is_calibrated(shared_data: Path) -> None:
     real = open_task(shared_data)
+    assert (len(real.samples), len(real.training)) == (4_123, 1_412 + 344)
+    assert len({sample.goal for sample in real.samples}) == 18
+    cards = real.ids.taxonomy
+    assert (len(cards.actions), sum(map(len, cards.cards.values()))) == (105, 133)
     assert real.calibration.calibrated
     # Without the end of a video as an action, the same row is further away.
     steps = [replace(one, target=one.continuation) for one in real.samples if len(one.continuation) >= 4]
-    found = {row.system: row.figures for row in references(replace(real, samples=steps), "")}
+    found = {row.system: row.figures for row in replace(real, samples=steps).references("")}
     published = found["Random w/ goal"]
     assert max(abs(found["random-goal, expected"][key] - value) for key, value in published.items()) > 0.3

@@ -11,9 +11,12 @@ from tests.evaluation.conftest import overall
 
 from recipe.data.examples import read_examples
 from recipe.evaluation.scores import read_scores, rows_path
-from recipe.evaluation.vpa.protocol import END
 from recipe.planning.prediction_files import write_predictions
 from recipe.planning.predictions import Prediction
+
+from .conftest import write_release
+
+END = "<|eact|>"
 
 
 @pytest.fixture
@@ -39,6 +42,20 @@ def test_the_samples_are_examples(examples: Path, release_folder: Path, recipe: 
     asked = ("--root", release_folder, "--output", examples, "--split", "train")
     assert recipe("vpa", "examples", *asked).code == 0
     assert {one.video_id for one in read_examples(examples)} == {"a", "b", "c", "d"}
+
+
+def test_a_split_without_videos_is_named(recipe: Recipe, tmp_path: Path) -> None:
+    root = write_release(tmp_path, {"train": {"501_v": "123"}, "validation": {}, "test": {}})
+    for split in ("val", "test"):
+        code, _, err = recipe("vpa", "examples", "--root", root, "--output", tmp_path / "e.jsonl", "--split", split)
+        assert (code, f"is in {split};" in err) == (1, True)
+
+
+def test_videos_too_short_for_a_longer_horizon_are_refused(release_folder: Path, recipe: Recipe) -> None:
+    pytest.importorskip("openai")
+    model = ("--endpoint", "http://localhost:9/v1", "--model", "m", "--encoder", "hash:64", "--output", "plans.jsonl")
+    code, _, err = recipe("vpa", "plan", "--root", release_folder, *model, "--horizon", 9)
+    assert (code, "long enough to plan 9 actions" in err) == (1, True)
 
 
 def test_a_baseline_needs_no_model(release_folder: Path, recipe: Recipe, tmp_path: Path) -> None:

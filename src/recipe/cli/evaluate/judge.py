@@ -97,7 +97,7 @@ def judge(
     """
     from recipe.artifacts import fingerprint
     from recipe.data.examples import read_examples
-    from recipe.evaluation.judge.llm import Judge, LlmJudge, estimate
+    from recipe.evaluation.judge.llm import Judge, JudgingCost, LlmJudge
     from recipe.evaluation.judge.measures import RubricMeasure
     from recipe.evaluation.judge.own import FunctionJudge
     from recipe.evaluation.judge.plans import cases_of, control_cases
@@ -131,7 +131,7 @@ def judge(
     chosen = list({case.example.example_id: case.example for case in own.cases}.values())  # with the history shown
     cases = own.cases + control_cases(chosen, controls, judge.seed)
     if not asks:
-        costs = estimate(cases, judge, criteria)
+        costs = JudgingCost.of(cases, judge, criteria)
         if show_prompt:
             parts = (part for message in costs.first for part in (f"--- {message['role']} ---", message["content"]))
             return CommandOutput(costs.first, parts)

@@ -60,7 +60,7 @@ def vpa(
     from recipe.evaluation.measures import select_plans, summarise
     from recipe.evaluation.scores import rows_path, write_rows, write_scores
     from recipe.evaluation.vpa.baselines import FLOORS
-    from recipe.evaluation.vpa.run import VpaMeasure, open_task, references
+    from recipe.evaluation.vpa.run import VpaMeasure, open_task
     from recipe.models.sampling import Decoding
     from recipe.planning.prediction_files import read_predictions
 
@@ -88,7 +88,7 @@ def vpa(
         write_rows(rows_path(plans.output), rows)
         write_scores(plans.output, scores)
     calibration = task.calibration
-    others = [row for row in references(task, scores.system) if show_published or not row.published]
+    others = [row for row in task.references(scores.system) if show_published or not row.published]
     shown = {"calibrated": calibration.calibrated, "apart": calibration.apart, "sentence": calibration.sentence}
     beside = [row._asdict() for row in others]
     value = to_json(scores) | {"calibration": shown, "beside": beside}

@@ -7,7 +7,7 @@ its file has it, and which of its captions are usable) -> narrations, each video
 from recipe.data.narrations.drafts import DEFAULTS, Duplicates, ReadingOptions, ReadingReport
 from recipe.data.narrations.json_files import to_row
 from recipe.data.narrations.reading import read_narrations
-from recipe.data.narrations.tables import read_titles, titled, with_titles
+from recipe.data.narrations.tables import read_titles, with_titles
 
 __all__ = [
     "DEFAULTS",
@@ -16,7 +16,6 @@ __all__ = [
     "ReadingReport",
     "read_narrations",
     "read_titles",
-    "titled",
     "to_row",
     "with_titles",
 ]

@@ -27,6 +27,7 @@ from recipe.types import Narration, Segment
 Duplicates = Literal["error", "keep-first"]
 """What to do with a video id that was read before: refuse it, or keep the narration that came first."""
 
+# Type checkers cannot read a Literal from a table.
 if TYPE_CHECKING:
     FormatName = str
 else:
@@ -68,6 +69,7 @@ class ReadingOptions(Settings):
     @classmethod
     def _encoding_exists(cls, name: str) -> str:
         try:
+            # `codecs.lookup` knows hex and rot13, too, which are no encodings of text.
             "".encode(name)
         except LookupError:
             raise ValueError("the encoding is unknown; examples are utf-8, latin-1 and utf-16") from None
@@ -152,7 +154,7 @@ class ReadingReport:
             (self.cue_names, "name", "of a cue, above its times, left out"),
             (self.only_marks, "caption", "of non-speech marks only, such as [Music]"),
             *(
-                (n, "file", f"passed over: {reason} ({names_of(self.passed_over_names[reason])})")
+                (n, "file", f"passed over: {reason} ({_names_of(self.passed_over_names[reason])})")
                 for reason, n in self.passed_over.items()
             ),
         ]
@@ -166,13 +168,13 @@ class ReadingReport:
             (self.slow, "narration", "read in seconds, whose times may be milliseconds"),
             (self.moments, "last caption", "without an end, read as a moment"),
             (self.untitled, "narration", "without a title in the file of titles"),
-            (self.unclear_ids, "file", f"read, whose name may mean another video id ({names_of(self.unclear_names)})"),
+            (self.unclear_ids, "file", f"read, whose name may mean another video id ({_names_of(self.unclear_names)})"),
         ]
         counts = [*(() if read else left_out), *(() if read is False else noted)]
         return [f"{n:,} {noun}{'' if n == 1 else 's'} {rest}" for n, noun, rest in counts if n]
 
 
-def names_of(labels: Sequence[str]) -> str:
+def _names_of(labels: Sequence[str]) -> str:
     """The first names of files, without their folders, for a sentence."""
     return listed([PurePath(label).name for label in labels])
 
@@ -216,6 +218,33 @@ class Caption(NamedTuple):
     end: object = None
     doubt: str = ""
     """The field whose unit is open, or, without times, one that looks like a time (`recipe.data.narrations.times`)."""
+
+    def segment(self) -> Segment | Fault:
+        """The segment that it is, or why it cannot be used."""
+        text, start, end, _ = self
+        if not isinstance(text, str) or not (text := text.strip()):
+            return _BLANK
+        if not text.isascii() and HALVES.search(text):
+            return _NO_UNICODE
+        # Almost all captions take this way: one chain of comparisons, which NaN and infinity fail.
+        if type(start) in _NUMBERS and type(end) in _NUMBERS and 0 <= start <= end <= LATEST:  # type: ignore[operator]
+            return Segment(text, float(start), float(end))  # type: ignore[arg-type]
+        if start is None and end is None:
+            return Segment(text)
+        for part, value in (("start", start), ("end", end)):
+            if value is None:
+                return _HALF
+            number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+            if not isinstance(value, int | float) or not number or value < 0:
+                problem = f"the time {value!r:.60} is not a number of seconds from 0 on"
+                reason = "negative time" if number else "time that is no number"
+                return Fault(reason, problem, "give seconds from the start of the video", part)
+            if value > LATEST:
+                problem = f"the time {value:g} s is later than {LATEST // 3600} hours"
+                remedy = "give seconds, not milliseconds or frames"
+                return Fault(f"time beyond {LATEST // 3600} hours", problem, remedy, part)
+        problem = f"the segment ends at {end:g} s, before its start at {start:g} s"
+        return Fault("end before start", problem, "correct the times", "end")
 
 
 def caption(item: object) -> Caption | Fault:
@@ -313,6 +342,28 @@ class Draft(NamedTuple):
     steps: bool = False
     """True where the texts are written steps, which hold no non-speech marks."""
 
+    def header_fault(self) -> Fault | None:
+        """What is wrong with the id, or with what is said of the whole narration."""
+        video, title, url = self.video_id, self.title, self.url
+        if video is None:
+            return Fault(NO_ID, "the field is missing", "give 'video_id' as a non-empty string", "video_id")
+        if not isinstance(video, str) or not video.strip():
+            problem, remedy = "the text is empty or not a string", "give 'video_id' as a non-empty string"
+            return Fault(NO_ID, problem, remedy, "video_id")
+        if title is not None and not isinstance(title, str):
+            return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
+        if url is not None and not isinstance(url, str):
+            return Fault("bad address", "not a string", "give 'url' as a string or leave it out", "url")
+        for name, text in (
+            ("video_id", video),
+            ("title", title or ""),
+            ("url", url or ""),
+            ("source", self.source or ""),
+        ):
+            if HALVES.search(text):
+                return _NO_UNICODE._replace(part=name)
+        return None
+
 
 LATEST = 24 * 3600
 """No time lies beyond this many seconds: YouTube takes at most 12 hours, so a later time is in another unit."""
@@ -323,16 +374,10 @@ _ADDRESS = re.compile(rf"https?://[^{_HIDDEN}\"<>\\^`]{{1,2000}}", re.IGNORECASE
 _NUMBERS = (float, int)
 
 _BLANK = Fault(
-    "blank text",
-    "the text is missing, blank or not a string",
-    "give the text or remove the segment",
-    "text",
+    "blank text", "the text is missing, blank or not a string", "give the text or remove the segment", "text"
 )
 _NO_UNICODE = Fault(
-    "text that is not Unicode",
-    "the text holds half of a surrogate pair",
-    "convert the text to UTF-8",
-    "text",
+    "text that is not Unicode", "the text holds half of a surrogate pair", "convert the text to UTF-8", "text"
 )
 _HALF = Fault("only one of start and end", "only one of 'start' and 'end' is given", "give both or none")
 _SOME = Fault(
@@ -349,7 +394,8 @@ def clean(draft: Draft, options: ReadingOptions, report: ReadingReport) -> Narra
     Bad captions raise InputError, or are left out and counted in `report`, as `options.bad` has it.
     """
     captions = draft.captions
-    fault = captions if isinstance(captions, Fault) and captions.reason in (UNREAD, NO_ID) else _header_fault(draft)
+    # A file that is none of narrations has no usable id either, which would be the lesser thing to say.
+    fault = captions if isinstance(captions, Fault) and captions.reason in (UNREAD, NO_ID) else draft.header_fault()
     fault = fault or (captions if isinstance(captions, Fault) else None if captions else _NOTHING)
     if fault is not None or isinstance(captions, Fault):
         fault = fault or _NOTHING
@@ -411,31 +457,13 @@ def _unlike_seconds(caption: Caption | Fault) -> bool:
     return bool(caption.doubt) or caption.end - caption.start > _SLOWEST
 
 
-def _header_fault(draft: Draft) -> Fault | None:
-    """What is wrong with the id, or with what is said of the whole narration."""
-    video, title, url = draft.video_id, draft.title, draft.url
-    if video is None:
-        return Fault(NO_ID, "the field is missing", "give 'video_id' as a non-empty string", "video_id")
-    if not isinstance(video, str) or not video.strip():
-        problem, remedy = "the text is empty or not a string", "give 'video_id' as a non-empty string"
-        return Fault(NO_ID, problem, remedy, "video_id")
-    if title is not None and not isinstance(title, str):
-        return Fault("bad title", "not a string", "give 'title' as a string or leave it out", "title")
-    if url is not None and not isinstance(url, str):
-        return Fault("bad address", "not a string", "give 'url' as a string or leave it out", "url")
-    for name, text in (("video_id", video), ("title", title or ""), ("url", url or ""), ("source", draft.source or "")):
-        if HALVES.search(text):
-            return _NO_UNICODE._replace(part=name)
-    return None
-
-
 def _segments(
     captions: Sequence[Caption | Fault], ordered: bool, drop: Callable[[int, Fault], None], report: ReadingReport
 ) -> tuple[Segment, ...]:
     """The captions that can be used, in time order, equal times in file order."""
     kept: list[tuple[int, Segment]] = []
     for index, caption in enumerate(captions):
-        segment = _segment(caption)
+        segment = caption if isinstance(caption, Fault) else caption.segment()
         if isinstance(segment, Fault):
             drop(index, segment)
         else:
@@ -461,32 +489,3 @@ def _segments(
             in_order.append(segment)
             previous = start
     return tuple(in_order)
-
-
-def _segment(caption: Caption | Fault) -> Segment | Fault:
-    if isinstance(caption, Fault):
-        return caption
-    text, start, end, _ = caption
-    if not isinstance(text, str) or not (text := text.strip()):
-        return _BLANK
-    if not text.isascii() and HALVES.search(text):
-        return _NO_UNICODE
-    # Almost all captions take this way: one chain of comparisons, which NaN and infinity fail.
-    if type(start) in _NUMBERS and type(end) in _NUMBERS and 0 <= start <= end <= LATEST:  # type: ignore[operator]
-        return Segment(text, float(start), float(end))  # type: ignore[arg-type]
-    if start is None and end is None:
-        return Segment(text)
-    for part, value in (("start", start), ("end", end)):
-        if value is None:
-            return _HALF
-        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-        if not isinstance(value, int | float) or not number or value < 0:
-            problem = f"the time {value!r:.60} is not a number of seconds from 0 on"
-            reason = "negative time" if number else "time that is no number"
-            return Fault(reason, problem, "give seconds from the start of the video", part)
-        if value > LATEST:
-            problem = f"the time {value:g} s is later than {LATEST // 3600} hours"
-            remedy = "give seconds, not milliseconds or frames"
-            return Fault(f"time beyond {LATEST // 3600} hours", problem, remedy, part)
-    problem = f"the segment ends at {end:g} s, before its start at {start:g} s"
-    return Fault("end before start", problem, "correct the times", "end")

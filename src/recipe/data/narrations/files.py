@@ -31,17 +31,9 @@ _ARCHIVES = re.compile(r"\.(zip|tar|tar\.gz|tgz)$", re.IGNORECASE)
 _COMPRESSED = re.compile(r"\.(gz|zst)$", re.IGNORECASE)
 # What the libraries raise for archives that are damaged or, RuntimeError, locked.
 _DAMAGE = (
-    EOFError,
-    zlib.error,
-    zipfile.BadZipFile,
-    tarfile.TarError,
-    NotImplementedError,
-    RuntimeError,
-    OSError,
-    ValueError,
-    LookupError,
+    EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, RuntimeError, OSError, ValueError, LookupError,
     TypeError,
-)
+)  # fmt: skip
 
 
 class SourceFile(NamedTuple):
@@ -55,14 +47,80 @@ class SourceFile(NamedTuple):
     inside: bool
     """True for a file that was found in a folder or an archive and not named itself."""
 
+    def blocks(self, encoding: str) -> Generator[str]:
+        """The text of a file in blocks, without a byte order mark. Raises InputError with line and position."""
+        encoding = encoding_of(self.stream.peek(4)[:4], encoding)
+        name = "utf-8-sig" if encoding == "utf-8" else encoding
+        decoder = codecs.getincrementaldecoder(name)()
+        position, line = 0, 1
+        while True:
+            block = self.stream.read(_READ_AT_ONCE)
+            # The decoder counts an error's position from the bytes that it held back of the block before.
+            held = len(decoder.getstate()[0])
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeError as error:
+                # UTF-16 or UTF-32 without a mark of the order of bytes; Python 3.13 raises an error of its own for it.
+                if not isinstance(error, UnicodeDecodeError) or error.reason.endswith("BOM"):
+                    remedy = f"give {encoding}-le or {encoding}-be, or convert the file to UTF-8"
+                    raise InputError.at(
+                        self.label, f"the text has no {encoding.upper()} byte order mark", remedy
+                    ) from None
+                shown = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
+                # In Latin-1 these bytes are control characters, which no text has.
+                likely = "cp1252" if re.search(rb"[\x80-\x9f]", error.object) else "latin-1"
+                if 4 * error.object.count(0) > len(error.object):
+                    likely = "utf-16-le" if error.object[::2].count(0) < error.object[1::2].count(0) else "utf-16-be"
+                at = f"byte {shown} at position {position - held + error.start:,}"
+                remedy = f"convert the file to UTF-8 or give its encoding, such as {likely} ({at})"
+                line += error.object[: error.start].count(b"\n")
+                raise InputError.at(self.label, f"the text is not {encoding.upper()}", remedy, line=line) from None
+            if text:
+                yield text
+            if not block:
+                return
+            position += len(block)
+            line += text.count("\n")
+
+    def whole(self, encoding: str) -> str:
+        """The text of a file of one video. Raises InputError where it is longer than `MOST_CHARACTERS`."""
+        parts, length = list[str](), 0
+        with closing(self.blocks(encoding)) as read:
+            for part in read:
+                parts.append(part)
+                length += len(part)
+                if length > MOST_CHARACTERS:
+                    raise too_long(self.label, "the file of a video")
+        return "".join(parts)
+
+    def lines(self, encoding: str) -> Iterator[str]:
+        """The lines of a file, each with its line feed. Raises InputError for a line longer than `MOST_CHARACTERS`."""
+        begun, length = list[str](), 0
+        with closing(self.blocks(encoding)) as parts:
+            for part in parts:
+                # Not splitlines, which divides at U+2028 and form feeds, too; JSON may hold the first as it is.
+                first, *rest = part.split("\n")
+                begun.append(first)
+                length += len(first)
+                for following in rest:
+                    yield "".join(begun) + "\n"
+                    begun, length = [following], len(following)
+                if length > MOST_CHARACTERS:
+                    raise too_long(self.label, "a line")
+        if last := "".join(begun):
+            yield last
+
 
 def source_files(path: Path) -> Generator[SourceFile]:
     """Every file that `path` stands for, open for reading until the next one is asked for; hidden ones are left out.
 
-    Raises InputError for a path that is not there and for an archive that cannot be read.
+    Raises InputError for a path that is not there, also in a folder, and for an archive that cannot be read.
     """
     if path.is_dir():
         for file in _walk(path):
+            # A link to nothing, as git-annex leaves for what is not fetched; or a pipe, which would be waited for.
+            if not file.is_file():
+                raise not_a_file(file)
             yield from _open(file, inside=True)
     elif path.is_file():
         yield from _open(path, inside=False)
@@ -111,6 +169,7 @@ def _open(path: Path, inside: bool) -> Iterator[SourceFile]:
             yield _plain(str(path), path.name, cast(io.BufferedReader, stream), path, inside)
     elif path.suffix.lower() == ".zip":
         with _readable(str(path)), zipfile.ZipFile(path) as packed:
+            # By name, as the files of a folder, in whatever order they were packed.
             for name in sorted(entry.filename for entry in packed.infolist() if not entry.is_dir()):
                 if _hidden(name):
                     continue
@@ -151,6 +210,7 @@ def _label(archive: Path, member: str) -> str:
 
 
 def _hidden(name: str) -> bool:
+    # macOS packs a folder of its own beside the files of a zip.
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
 
 
@@ -192,71 +252,8 @@ def encoding_of(head: bytes, encoding: str) -> str:
     """
     if encoding != "utf-8" or not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)):
         return encoding
+    # The mark of UTF-32 begins with that of UTF-16, so it is looked for first.
     return "utf-32" if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)) else "utf-16"
-
-
-def blocks(file: SourceFile, encoding: str) -> Generator[str]:
-    """The text of a file in blocks, without a byte order mark. Raises InputError with line and position."""
-    encoding = encoding_of(file.stream.peek(4)[:4], encoding)
-    name = "utf-8-sig" if encoding == "utf-8" else encoding
-    decoder = codecs.getincrementaldecoder(name)()
-    position, line = 0, 1
-    while True:
-        block = file.stream.read(_READ_AT_ONCE)
-        # The decoder counts an error's position from the bytes that it held back of the block before.
-        held = len(decoder.getstate()[0])
-        try:
-            text = decoder.decode(block, final=not block)
-        except UnicodeError as error:
-            # UTF-16 and UTF-32 without a mark that tells the order of their bytes, which Python 3.13 has own words for.
-            if not isinstance(error, UnicodeDecodeError) or error.reason.endswith("BOM"):
-                remedy = f"give {encoding}-le or {encoding}-be, or convert the file to UTF-8"
-                raise InputError.at(file.label, f"the text has no {encoding.upper()} byte order mark", remedy) from None
-            shown = f"0x{error.object[error.start]:02x}" if error.start < len(error.object) else "the end"
-            # In Latin-1 these bytes are control characters, which no text has.
-            likely = "cp1252" if re.search(rb"[\x80-\x9f]", error.object) else "latin-1"
-            if 4 * error.object.count(0) > len(error.object):
-                likely = "utf-16-le" if error.object[::2].count(0) < error.object[1::2].count(0) else "utf-16-be"
-            at = f"byte {shown} at position {position - held + error.start:,}"
-            remedy = f"convert the file to UTF-8 or give its encoding, such as {likely} ({at})"
-            line += error.object[: error.start].count(b"\n")
-            raise InputError.at(file.label, f"the text is not {encoding.upper()}", remedy, line=line) from None
-        if text:
-            yield text
-        if not block:
-            return
-        position += len(block)
-        line += text.count("\n")
-
-
-def whole(file: SourceFile, encoding: str) -> str:
-    """The text of a file of one video. Raises InputError where it is longer than `MOST_CHARACTERS`."""
-    parts, length = list[str](), 0
-    with closing(blocks(file, encoding)) as read:
-        for part in read:
-            parts.append(part)
-            length += len(part)
-            if length > MOST_CHARACTERS:
-                raise too_long(file.label, "the file of a video")
-    return "".join(parts)
-
-
-def lines(file: SourceFile, encoding: str) -> Iterator[str]:
-    """The lines of a file, each with its line feed. Raises InputError for a line longer than `MOST_CHARACTERS`."""
-    begun, length = list[str](), 0
-    with closing(blocks(file, encoding)) as parts:
-        for part in parts:
-            # Not splitlines, which divides at U+2028 and form feeds, too; JSON may hold the first as it is.
-            first, *rest = part.split("\n")
-            begun.append(first)
-            length += len(first)
-            for following in rest:
-                yield "".join(begun) + "\n"
-                begun, length = [following], len(following)
-            if length > MOST_CHARACTERS:
-                raise too_long(file.label, "a line")
-    if last := "".join(begun):
-        yield last
 
 
 def too_long(label: str, text: str) -> InputError:

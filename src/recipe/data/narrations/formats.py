@@ -1,6 +1,8 @@
 """The layouts that narrations are published in, in one table: what reads each, and what `auto` knows it by."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, NamedTuple
 
 JSON_LINES = (".jsonl", ".ndjson")
 SUBTITLES = (
@@ -22,6 +24,12 @@ class Format(NamedTuple):
     """How its text begins, as a regular expression; of several formats the first that matches counts."""
     columns: frozenset[str] = frozenset()
     """The columns that identify a table."""
+
+    def open_reader(self) -> Callable[..., Iterator[Any]]:
+        """The function that reads it; its module is imported here, since that of Parquet loads pyarrow."""
+        module, function = self.reader.split(".")
+        reader: Callable[..., Iterator[Any]] = getattr(import_module(f"{__package__}.{module}"), function)
+        return reader
 
 
 FORMATS: dict[str, Format] = {

@@ -2,11 +2,10 @@
 
 JSON lines hold narrations in the project's own form, or procedures read as narrations. Narrations have two layouts,
 one object a line. `segments` is a list of {"text", "start", "end"}, with times for all of them or for none;
-`sentences` is a list of texts without times. `title`,
-`source` and `url` are optional, and fields that are not named here are ignored. No time is ever invented. Procedures
-are {"source", "video_id", "goal", "steps": ["text" or {"text", "start", "end"}]} (docs/data.md): each step becomes a
-segment and the goal the title. Where a procedure lacks the time of any step, all its steps are read without times, in
-their order. One with a goal and without an id is named by a hash of its goal and steps.
+`sentences` is a list of texts without times. `title`, `source` and `url` are optional, and fields that are not named
+here are ignored. No time is ever invented. Procedures are {"source", "video_id", "goal", "steps": ["text" or {"text",
+"start", "end"}]} (docs/data.md): each step becomes a segment and the goal the title. Where a procedure lacks the time
+of any step, all its steps are read without times. Without an id it is named by a hash of its goal and steps.
 
 Of files of HowTo100M and HTM-Align objects are decoded a member at a time: the standard library's decoder
 moves along the text, with one member in memory. ijson would be shorter, but one NaN, which Python writes into JSON,
@@ -38,7 +37,7 @@ from recipe.data.narrations.drafts import (
     caption,
     caption_place,
 )
-from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, blocks, lines, too_long
+from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, too_long
 from recipe.data.procedures import made_id
 from recipe.data.unpickle import unpickled
 from recipe.errors import InputError, listed
@@ -64,12 +63,12 @@ class Lists(NamedTuple):
     title: object = None
     source: str | None = None
 
-
-def from_mapping(value: object, source: str) -> Lists | Fault:
-    """The lists of a video that is given as an object."""
-    if not isinstance(value, dict):
-        return Fault("not a narration", "the video's entry is not an object", _LISTS_LAYOUT)
-    return Lists(value.get("start"), value.get("end"), value.get("text"), source=source)
+    @classmethod
+    def of(cls, value: object, source: str) -> "Lists | Fault":
+        """The lists of a video that is given as an object."""
+        if not isinstance(value, dict):
+            return Fault("not a narration", "the video's entry is not an object", _LISTS_LAYOUT)
+        return cls(value.get("start"), value.get("end"), value.get("text"), source=source)
 
 
 def list_drafts(
@@ -91,6 +90,7 @@ def list_drafts(
     elif not len(starts) == len(ends) == len(texts):
         problem = f"the lists differ in length: {len(starts)} 'start', {len(ends)} 'end', {len(texts)} 'text'"
         captions = Fault("lists of unequal length", problem, _LISTS_LAYOUT)
+    # Almost every video of HowTo100M comes this way, without a step of Python for each caption.
     elif all(type(text) is str for text in texts) and options.min_score is None:
         captions, rows = list(map(Caption, texts, starts, ends)), range(len(texts))
     else:
@@ -120,6 +120,7 @@ def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
             continue
         pair = isinstance(item, list | tuple) and len(item) == 2
         text, score = item if pair else (None, None)
+        # NaN is unequal to itself, and neither above nor below a smallest score.
         if isinstance(score, bool) or not isinstance(score, int | float) or score != score:
             texts.append(_NO_CAPTION)
         elif options.min_score is None or score >= options.min_score:
@@ -130,11 +131,12 @@ def _chosen(entry: Any, options: ReadingOptions) -> tuple[list[object], int]:
     elif options.captions == "joined":
         usable = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
         bad = [text for text in texts if not isinstance(text, str) or not text.strip()]
+        # One full stop between two captions, also where the first ends with its own.
         texts = [". ".join(text.rstrip(".") for text in usable), *bad] if usable else bad
     return texts, below
 
 
-BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
+_BAD_SOURCE = Fault("bad source", "not a string", "give 'source' as a string or leave it out", "source")
 
 
 _OWN = 'give {"video_id", "segments": [{"start", "end", "text"}]}'
@@ -163,7 +165,7 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
             problem = "'segments' and 'sentences' are both given"
             captions = Fault("segments and sentences", problem, "keep one of them", "sentences")
         elif not isinstance(row.get("source"), str | None):
-            captions = BAD_SOURCE
+            captions = _BAD_SOURCE
         elif not isinstance(items, list) or not items:
             problem = "the list is empty or not a list" if name in row else "the narration has no segments"
             remedy = "give 'segments' as a non-empty list of objects, or 'sentences' as a list of texts"
@@ -182,7 +184,7 @@ def read_json_lines(file: SourceFile, options: ReadingOptions, _report: ReadingR
 def objects(file: SourceFile, encoding: str) -> Iterator[tuple[int, JsonObject]]:
     """Line number and object of each line that is not blank. Raises InputError for any other line, and if all are."""
     rows = 0
-    for number, line in enumerate(lines(file, encoding), start=1):
+    for number, line in enumerate(file.lines(encoding), start=1):
         if line.strip():
             rows += 1
             yield number, json_line(file.label, number, line)
@@ -209,8 +211,8 @@ def _source(row: JsonObject) -> str | None:
     return source.strip() or None if isinstance(source, str) else None
 
 
-NO_STEPS = Fault("no captions", "the list is missing, empty or not a list", "give 'steps' as a list of steps", "steps")
-BAD_GOAL = Fault("bad goal", "not a string", "give 'goal' as a string or leave it out", "goal")
+_NO_STEPS = Fault("no captions", "the list is missing, empty or not a list", "give 'steps' as a list of steps", "steps")
+_BAD_GOAL = Fault("bad goal", "not a string", "give 'goal' as a string or leave it out", "goal")
 
 
 def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
@@ -221,11 +223,11 @@ def read_step_lists(file: SourceFile, options: ReadingOptions, report: ReadingRe
         captions: Sequence[Caption | Fault] | Fault
         steps = row.get("steps")
         if not isinstance(goal, str | None):
-            captions = BAD_GOAL
+            captions = _BAD_GOAL
         elif not isinstance(row.get("source"), str | None):
-            captions = BAD_SOURCE
+            captions = _BAD_SOURCE
         elif not isinstance(steps, list) or not steps:
-            captions = NO_STEPS
+            captions = _NO_STEPS
         else:
             captions = [Caption(step) if isinstance(step, str) else caption(step) for step in steps]
             if not all(isinstance(item, Fault) or None not in (item.start, item.end) for item in captions):
@@ -249,7 +251,7 @@ def members(file: SourceFile, encoding: str) -> Iterator[tuple[str, Any]]:
 
     Raises InputError, with the position, where the file is cut off or is not one JSON object.
     """
-    with closing(blocks(file, encoding)) as text:
+    with closing(file.blocks(encoding)) as text:
         window = _Window(file.label, text)
         window.expect("{")
         if window.character() == "}":
@@ -353,7 +355,7 @@ def read_howto100m(file: SourceFile, options: ReadingOptions, report: ReadingRep
     source = options.source or ("sentencified-htm" if file.name.startswith("sentencified") else "howto100m")
     for video, value in members(file, options.encoding):
         place = Place(file.label, field=video)
-        yield from list_drafts(place, video, from_mapping(value, source), options, report)
+        yield from list_drafts(place, video, Lists.of(value, source), options, report)
 
 
 _NO_LIST = Fault("not a narration", "the video's entry is not a list", "give [[alignable, start, end, text], ...]")
@@ -405,5 +407,5 @@ def read_howtocaption(file: SourceFile, options: ReadingOptions, report: Reading
     require_memory(file.path, factor * file.path.stat().st_size, remedy)
     source = options.source or "howtocaption"
     for key, value, fault in unpickled(file.path, options.encoding):
-        lists = from_mapping(value, source) if fault is None else Fault(*fault)
+        lists = Lists.of(value, source) if fault is None else Fault(*fault)
         yield from list_drafts(Place(file.label, field=str(key)), key, lists, options, report)

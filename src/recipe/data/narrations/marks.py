@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+# Most captions hold none of these, and one search is all that they cost.
 _MAY_HOLD = re.compile(r"[\[(*♩♪♫♬>:：]")
+# Without digits: "[2] spoons" is said.
 _SQUARE = re.compile(r"\[[^\[\]\d]{0,60}\]")
 _ROUND = re.compile(r"\(([^()]{1,60})\)|\*([^*]{1,60})\*")
 _SOUND = re.compile(
@@ -16,6 +18,7 @@ _SOUND = re.compile(
 )
 _SONG = re.compile(r"[♩♪♫♬][^♩♪♫♬]*[♩♪♫♬]")
 _NOTES = re.compile(r"[♩♪♫♬]+")
+# Two signs or more: one alone may be a comparison.
 _TURN = re.compile(r"(?:^|\s)>{2,}\s*")
 _SPEAKER = re.compile(
     r"[\[(]\s*sp(?:ea)?k(?:er)?[ _-]?(?:\d+|[A-Z])\s*[\])]\s*:?|(?:^|\s)sp(?:ea)?k(?:er)?_\d+\s*:(?=\s)", re.IGNORECASE
@@ -27,22 +30,19 @@ _USUAL = re.compile(
     r"\s*(?::\s+|：\s*)",
     re.IGNORECASE,
 )
+# JOHN, DR. SMITH, MARY-ANN 2.
 _CAPITALS = re.compile(r"^\s*([A-Z][A-Z.'-]{2,}(?: [A-Z][A-Z.'-]*){0,2}(?: \d)?)\s*:\s+(?=\S)")
 # First words of labels that name no speaker.
-_LABELS = frozenset(
-    re.findall(
-        r"\w+",
-        """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode equipment
-    example exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients instruction
-    instructions item key last later lesson level material materials method minute mistake myth next no note notice now
-    one option optional part phase please plus point problem procedure pros question quick quote reason recap recipe
-    remember reminder result rule second section serving servings size so solution stage start step stop summary
-    supplies task technique then third time tip tips title today tool tools top topic total trick two use version video
-    warning watch ways website what when why yes yield you achtung anleitung frage hinweis merke schritt tipp warnung
-    zutaten astuce conseil ingrédients remarque étape consejo ingredientes nota paso atenção dica passo consiglio
-    ingredienti 注意 提示 步骤""",
-    )
-)
+_LABEL_WORDS = """also amount answer attention aufgabe bonus caution chapter challenge cons danger day diy episode
+    equipment example exercise faq final finally first fun fyi goal here hint idea important ingredient ingredients
+    instruction instructions item key last later lesson level material materials method minute mistake myth next no
+    note notice now one option optional part phase please plus point problem procedure pros question quick quote
+    reason recap recipe remember reminder result rule second section serving servings size so solution stage start
+    step stop summary supplies task technique then third time tip tips title today tool tools top topic total trick
+    two use version video warning watch ways website what when why yes yield you achtung anleitung frage hinweis merke
+    schritt tipp warnung zutaten astuce conseil ingrédients remarque étape consejo ingredientes nota paso atenção dica
+    passo consiglio ingredienti 注意 提示 步骤"""
+_LABELS = frozenset(_LABEL_WORDS.split())
 # A name before a colon, with a dash before it, a role behind it or brackets around it.
 _HEAD = re.compile(
     r"\s*(?:(?:[-\u2013\u2014*\u2022]|>{2,})\s*)?(?P<open>[\[(])?\s*"
@@ -106,6 +106,7 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
     """
     heads = [head for text in texts if (":" in text or "：" in text) and (head := _head(text))]
     counts = Counter(name for name, _ in heads)
+    # No name returns, and one caption cannot tell.
     if len(counts) == len(heads):
         return frozenset()
     if len(heads) >= _SHARE * len(texts) and 2 * len(counts) <= len(heads):
@@ -115,6 +116,7 @@ def speakers(texts: Sequence[str]) -> frozenset[str]:
     names = {
         name: n
         for name, n in counts.items()
+        # More than half of them with amounts behind: a list of ingredients.
         if n > max(1, 2 * amounts[name])
         and "".join(_NAME.findall(name)) == name
         and not {word.casefold() for word in name.split()} <= said

@@ -92,6 +92,7 @@ def _opened(file: SourceFile) -> Iterator[pq.ParquetFile]:
         problem = "Parquet files cannot be read from an archive or compressed"
         raise InputError.at(file.label, problem, "unpack it and give the file")
     try:
+        # Without reading ahead, which takes memory and pays for remote files only.
         with pq.ParquetFile(file.path, pre_buffer=False) as table:
             yield table
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:

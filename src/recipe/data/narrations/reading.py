@@ -11,7 +11,6 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
-from importlib import import_module
 from pathlib import Path
 
 from recipe.data.narrations.drafts import (
@@ -49,7 +48,6 @@ class Tracks(AbstractContextManager["Tracks"]):
         columns = "video BLOB, language TEXT, marks BLOB, PRIMARY KEY (video, language, marks)"
         self._database.execute(f"CREATE TABLE tracks ({columns}) WITHOUT ROWID")
         named = (video_name(name) for name in names if not is_metadata(name))
-        # As bytes: the name of a file need not be text.
         rows = ((_bytes(track.id), track.language, _bytes(".".join(track.marks))) for track in named)
         self._database.executemany("INSERT OR IGNORE INTO tracks VALUES (?, ?, ?)", rows)
 
@@ -66,10 +64,7 @@ class Tracks(AbstractContextManager["Tracks"]):
         own = video_name(file.name)
         query = "SELECT language, marks FROM tracks WHERE video = ?"
         rows = self._database.execute(query, (_bytes(own.id),)).fetchall()
-        others = [
-            VideoName(own.id, tag, tuple(marks.decode(errors="surrogatepass").split(".")) if marks else ())
-            for tag, marks in rows
-        ]
+        others = [VideoName(own.id, tag, tuple(_text(marks).split(".")) if marks else ()) for tag, marks in rows]
         tracks = [own, *others]
         if self._language:
             pool = [track for track in tracks if track.speaks(self._language)]
@@ -88,7 +83,12 @@ class Tracks(AbstractContextManager["Tracks"]):
 
 
 def _bytes(text: str) -> bytes:
+    """A name as SQLite keeps it: that of a file need not be Unicode, which its texts have to be."""
     return text.encode(errors="surrogatepass")
+
+
+def _text(name: bytes) -> str:
+    return name.decode(errors="surrogatepass")
 
 
 def _question(file: SourceFile, tracks: Iterable[VideoName]) -> InputError:
@@ -151,7 +151,7 @@ def read_narrations(
                 else:
                     raise InputError.at(
                         draft.place.file,
-                        f"video {narration.video_id!r} was read before, from {videos.place(narration.video_id)}",
+                        f"video {narration.video_id!r} was read before, from {videos.place(video)}",
                         "remove one of them, or ask for duplicates keep-first, which keeps the earlier one",
                         line=draft.place.line,
                         field="video_id",
@@ -179,7 +179,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 fits = not file.inside or file.name.lower().endswith(FORMATS[options.format].suffixes)
                 name: str | None = options.format if fits else None
             else:
-                name = detect(file, options.encoding)
+                name = _detect(file, options.encoding)
             if name is None and not file.inside:
                 require_text(file.label, file.stream.peek(HEAD)[:HEAD])
                 remedy = f"name the format it has: {', '.join(FORMATS)}"
@@ -196,9 +196,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                     report.unclear_ids += 1
                     report.unclear_names += [file.label] * (report.unclear_ids <= NAMED)
             report.files[name] += 1
-            module, function = FORMATS[name].reader.split(".")
-            reader = getattr(import_module(f"{__package__}.{module}"), function)
-            drafts: Iterator[Draft] = reader(file, options, report)
+            drafts: Iterator[Draft] = FORMATS[name].open_reader()(file, options, report)
             # A damaged file among many must not cost the others; of one with many videos, only where none was read.
             spared = file.inside and options.bad == "skip"
             begun = False
@@ -218,7 +216,7 @@ def _drafts(path: Path, options: ReadingOptions, report: ReadingReport, tracks: 
                 report.skipped_narrations["file that cannot be read"] += 1
 
 
-def detect(file: SourceFile, encoding: str) -> str | None:
+def _detect(file: SourceFile, encoding: str) -> str | None:
     """The format of a file, from its name and first bytes; None where it has no known layout."""
     head = file.stream.peek(HEAD)[:HEAD]
     if head[:4] == b"PAR1":
@@ -276,7 +274,7 @@ class VideoLog(AbstractContextManager["VideoLog"]):
         # Nothing of it outlives the process, so that no crash needs a journal.
         self._database.execute("PRAGMA journal_mode = OFF")
         self._database.execute("PRAGMA synchronous = OFF")
-        self._database.execute("CREATE TABLE seen (video TEXT PRIMARY KEY, place TEXT) WITHOUT ROWID")
+        self._database.execute("CREATE TABLE seen (video BLOB PRIMARY KEY, place BLOB) WITHOUT ROWID")
         self._database.execute("BEGIN")
 
     def __exit__(self, *_: object) -> None:
@@ -284,10 +282,11 @@ class VideoLog(AbstractContextManager["VideoLog"]):
 
     def add(self, video_id: str, place: str) -> bool:
         """Record a video; False where it was recorded before."""
-        row = (video_id, place)
+        row = (_bytes(video_id), _bytes(place))
         return self._database.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", row).rowcount == 1
 
     def place(self, video_id: str) -> str:
         """Where a recorded video was read first."""
-        (place,) = self._database.execute("SELECT place FROM seen WHERE video = ?", (video_id,)).fetchone()
-        return str(place)
+        query = "SELECT place FROM seen WHERE video = ?"
+        (place,) = self._database.execute(query, (_bytes(video_id),)).fetchone()
+        return _text(place)

@@ -3,8 +3,8 @@
 In WebVTT, SubRip and SBV a line with two times begins a cue. All text before the next such line belongs to the cue,
 except for the number or name of the next cue, comments, styles and headers. A line that looks like times and cannot be
 read is a fault, and the text below it goes with it. Libraries lose such cues, or read their times as text, without a
-word. TTML, YouTube's srv1 to srv3, Advanced SubStation Alpha and LRC are read, too;
-layouts that are known and not read are named, with a way to convert them.
+word. TTML, YouTube's srv1 to srv3, Advanced SubStation Alpha and LRC are read, too; layouts that are known and not read
+are named, with a way to convert them.
 
 Displays are undone that show the same words several times: captions that roll or grow, words that are highlighted one
 after another, cues that the segments of a stream repeat.
@@ -28,12 +28,13 @@ from recipe.data.narrations.drafts import (
     ReadingReport,
     caption_place,
 )
-from recipe.data.narrations.files import SourceFile, whole
+from recipe.data.narrations.files import SourceFile
 from recipe.data.narrations.times import clock
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError, quoted
 
-LINE_END = re.compile(r"\r*\n|\r")
+# Also \r\r\n, which writing \r\n as text leaves on Windows.
+_LINE_END = re.compile(r"\r*\n|\r")
 # Where a file was appended to another: at a byte order mark, or at a header right behind the last word.
 _JOINT = re.compile(r"\ufeff(?=\s*(?:WEBVTT|\d))|(?<=\S)(?=WEBVTT[ \t]*[\r\n])")
 # Zero-width and directional marks, which players do not show and `\s` does not match.
@@ -94,7 +95,7 @@ _BETWEEN = Fault(
 )
 
 
-class Cue(NamedTuple):
+class _Cue(NamedTuple):
     """Lines that are shown together, from `start` to `end` in seconds."""
 
     start: float
@@ -104,18 +105,20 @@ class Cue(NamedTuple):
     source: str
     """The text as the file has it."""
 
+    @classmethod
+    def of(cls, start: float, end: float, lines: Sequence[str]) -> "_Cue":
+        """A cue from lines as a file has them."""
+        source = "\n".join(lines)
+        shown = _BREAK.sub("\n", source) if "br" in source or "BR" in source else source
+        # Markup goes first: what an entity unfolds to is text, and no markup.
+        shown = html.unescape(_MARKUP.sub("", shown))
+        plain = (" ".join(line.split()) for line in shown.split("\n"))
+        # Milliseconds are all that WebVTT and SubRip write; a shifted clock adds digits that mean nothing.
+        return cls(round(start, 3), round(end, 3), tuple(line for line in plain if line), source)
 
-Parsed = list[tuple[int, Cue | Fault]]
-"""Cues and faults with the number of their lines, in file order."""
 
-
-def make_cue(start: float, end: float, lines: Sequence[str]) -> Cue:
-    """A cue from lines as a file has them."""
-    source = "\n".join(lines)
-    shown = _BREAK.sub("\n", source) if "br" in source or "BR" in source else source
-    shown = html.unescape(_MARKUP.sub("", shown))
-    plain = (" ".join(line.split()) for line in shown.split("\n"))
-    return Cue(round(start, 3), round(end, 3), tuple(line for line in plain if line), source)
+# Cues and faults with the number of their lines, in file order.
+_Parsed = list[tuple[int, _Cue | Fault]]
 
 
 def is_subtitles(text: str) -> bool:
@@ -123,7 +126,7 @@ def is_subtitles(text: str) -> bool:
 
     Its layout is known, or it begins as WebVTT does, or has times in the first line or below the first number.
     """
-    if layout_of(text) is not None:
+    if _layout_of(text) is not None:
         return True
     rows = [line for _, line in _rows(text[:1000]) if line][:2]
     at = 1 if rows and _NUMBER.fullmatch(rows[0]) else 0
@@ -131,9 +134,9 @@ def is_subtitles(text: str) -> bool:
     return _HEADER.match(text) is not None or not (times is None or isinstance(times, Fault))
 
 
-def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
+def _time_lines(text: str, report: ReadingReport) -> _Parsed | Fault:
     """The cues of a file; names of cues are counted in `report`. A fault where no line has times."""
-    parsed: Parsed = []
+    parsed: _Parsed = []
     webvtt = _HEADER.match(text.lstrip("\ufeff \t\r\n")) is not None
     numbers = _Numbers(webvtt)
     current: tuple[int, tuple[float, float, str] | Fault] | None = None
@@ -153,7 +156,7 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
             parsed.append(current)  # type: ignore[arg-type]
             return
         start, end, rest = times
-        parsed.append((number, make_cue(start + shift, end + shift, [rest, *(line for _, line in above)])))
+        parsed.append((number, _Cue.of(start + shift, end + shift, [rest, *(line for _, line in above)])))
 
     for number, line in _rows(text):
         begins = not above[-1][1] if above else current is None
@@ -198,7 +201,7 @@ def time_lines(text: str, report: ReadingReport) -> Parsed | Fault:
 def _rows(text: str) -> Iterator[tuple[int, str]]:
     """Number and text of each line; files that were appended to one another begin on lines of their own."""
     joined = _JOINT.sub("\v", text.replace("\0", "")).replace("\ufeff", "")
-    for number, line in enumerate(LINE_END.split(joined), start=1):
+    for number, line in enumerate(_LINE_END.split(joined), start=1):
         first, *appended = line.split("\v")
         yield number, first.strip()
         for part in appended:
@@ -298,7 +301,7 @@ _STAMP = r"\[\d{1,9}:\d\d(?:[.:]\d{1,3})?\]"
 _STAMPS = re.compile(rf"((?:{_STAMP}\s*)+)(.*)")
 
 
-def layout_of(text: str) -> Callable[[str, str], Parsed] | str | None:
+def _layout_of(text: str) -> Callable[[str, str], _Parsed] | str | None:
     """The reader of the layout that a text begins with, or its name where it is not read; None for no such layout.
 
     A reader takes the file's name for messages and the text, and raises InputError for XML that is damaged.
@@ -337,9 +340,9 @@ class _Element(NamedTuple):
             return Fault("cue that cannot be read", f"a time of {quoted(str(values))} cannot be read", "give numbers")
 
 
-def _xml(label: str, text: str) -> Parsed:
+def _xml(label: str, text: str) -> _Parsed:
     """TTML and YouTube's srv1, srv2 and srv3: the elements `p` and `text`, and timed spans in a `p` without times."""
-    parsed: Parsed = []
+    parsed: _Parsed = []
     opened = [_Element("", 0.0, None)]
     parts: list[str] = []
     cue: tuple[int, int, float | Fault, float, bool] | None = None
@@ -347,6 +350,7 @@ def _xml(label: str, text: str) -> Parsed:
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
     # The encoding overrides the one that the XML declares, since the text is decoded already.
     parser = expat.ParserCreate("utf-8", " ")
+    # Without it a text comes in pieces, one for each line and entity.
     parser.buffer_text = True
 
     def refuse(*_: object) -> None:
@@ -400,7 +404,7 @@ def _xml(label: str, text: str) -> Parsed:
             if isinstance(start, Fault):
                 parsed.append((line, start))
             elif said.strip() or not youtube:  # YouTube's windows and line feeds are elements of their own
-                parsed.append((line, make_cue(start, end, said.split("\n"))))
+                parsed.append((line, _Cue.of(start, end, said.split("\n"))))
             cue = None
             parts.clear()
         opened.pop()
@@ -425,12 +429,12 @@ def _ttml_time(text: str, units: dict[str, float]) -> float | None:
     return float(offset[1]) * units[offset[2]] if offset and offset[2] in units else None
 
 
-def _dialogue(_label: str, text: str) -> Parsed:
+def _dialogue(_label: str, text: str) -> _Parsed:
     """Advanced SubStation Alpha and SubStation Alpha: the lines `Dialogue:` with the columns that `Format:` names."""
-    parsed: Parsed = []
+    parsed: _Parsed = []
     columns = ["layer", "start", "end", "style", "name", "marginl", "marginr", "marginv", "effect", "text"]
     section = "[events]"
-    for number, line in enumerate(LINE_END.split(text), start=1):
+    for number, line in enumerate(_LINE_END.split(text), start=1):
         kind, _, rest = line.strip().partition(":")
         names = [name.strip().lower() for name in rest.split(",")]
         if line.startswith("["):
@@ -450,16 +454,16 @@ def _dialogue(_label: str, text: str) -> Parsed:
             else:
                 # "\h" is a hard space, "\N" a line break; what follows "\p1" are the coordinates of a drawing.
                 said = _DRAWING.sub("", values["text"]).replace("\\h", " ")
-                parsed.append((number, make_cue(start, end, re.split(r"\\[Nn]", said))))
+                parsed.append((number, _Cue.of(start, end, re.split(r"\\[Nn]", said))))
         elif line.strip() and not re.match(r"[;!]|[A-Z]\w*:", line.strip()):
             parsed.append((number, Fault("text outside a cue", f"no event: {quoted(line)}", "remove the line")))
     return parsed
 
 
-def _lyrics(_label: str, text: str) -> Parsed:
+def _lyrics(_label: str, text: str) -> _Parsed:
     """LRC, as whisper.cpp writes it too: `[minutes:seconds] text`, each a moment, for the file tells no end."""
-    parsed: Parsed = []
-    for number, line in enumerate(LINE_END.split(text), start=1):
+    parsed: _Parsed = []
+    for number, line in enumerate(_LINE_END.split(text), start=1):
         stamps = _STAMPS.fullmatch(line.strip("\ufeff \t"))
         if stamps is not None:
             times = [clock(stamp[1:-1]) for stamp in re.findall(_STAMP, stamps[1])]
@@ -467,14 +471,14 @@ def _lyrics(_label: str, text: str) -> Parsed:
                 fault = Fault("cue that cannot be read", f"no time: {quoted(line)}", "give [minutes:seconds] first")
                 parsed.append((number, fault))
             elif stamps[2]:
-                parsed += [(number, make_cue(time, time, [stamps[2]])) for time in times if time is not None]
+                parsed += [(number, _Cue.of(time, time, [stamps[2]])) for time in times if time is not None]
         elif line.strip() and not re.fullmatch(r"\s*\[[A-Za-z#]+:.*\]\s*", line):
             parsed.append((number, Fault("text outside a cue", f"a line has no time: {quoted(line)}", "give it one")))
     return parsed
 
 
 # How a text in each layout begins, and its reader, or the name of a layout that is not read.
-_LAYOUTS: tuple[tuple[re.Pattern[str], Callable[[str, str], Parsed] | str], ...] = (
+_LAYOUTS: tuple[tuple[re.Pattern[str], Callable[[str, str], _Parsed] | str], ...] = (
     (
         re.compile(
             r"(?:<\?xml[^>]*>\s*|<!--[^>]{0,2000}>\s*)*<(?:!DOCTYPE )?(?:\w+:)?(?:tt|timedtext|transcript)[\s>]"
@@ -501,22 +505,22 @@ _UTF_16 = Fault("not subtitles", "the text is UTF-16 without a byte order mark",
 
 def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video. Raises InputError for XML that is damaged."""
-    text = whole(file, options.encoding)
+    text = file.whole(options.encoding)
     numbers: list[int] = []
     captions: list[Caption | Fault] | Fault
-    layout = layout_of(text.lstrip("\ufeff \t\r\n"))
+    layout = _layout_of(text.lstrip("\ufeff \t\r\n"))
     if isinstance(layout, str):
         problem, remedy = f"this is {layout}, which is not read", "convert it to WebVTT, for example with ffmpeg"
-        parsed: Parsed | Fault = Fault(UNREAD, problem, remedy)
+        parsed: _Parsed | Fault = Fault(UNREAD, problem, remedy)
     elif layout is not None:
         parsed = layout(file.label, text)
     else:
-        parsed = _UTF_16 if 4 * text.count("\0") > len(text) else time_lines(text, report)
+        parsed = _UTF_16 if 4 * text.count("\0") > len(text) else _time_lines(text, report)
     if isinstance(parsed, Fault):
         captions = parsed
     else:
         if options.rolling == "collapse":
-            cues = [(number, item) for number, item in parsed if isinstance(item, Cue)]
+            cues = [(number, item) for number, item in parsed if isinstance(item, _Cue)]
             read = _said(cues, [number for number, line in _rows(text) if line.startswith("WEBVTT")])
             report.collapsed += sum(bool(cue.lines) for _, cue in cues) - sum(bool(cue.lines) for _, cue in read)
             faults = [(number, item) for number, item in parsed if isinstance(item, Fault)]
@@ -530,7 +534,7 @@ def read_subtitles(file: SourceFile, options: ReadingOptions, report: ReadingRep
     yield Draft(Place(file.label), video_name(file.name).id, captions, where, source=options.source or "subtitles")
 
 
-def _said(cues: Sequence[tuple[int, Cue]], headers: Sequence[int]) -> list[tuple[int, Cue]]:
+def _said(cues: Sequence[tuple[int, _Cue]], headers: Sequence[int]) -> list[tuple[int, _Cue]]:
     """The cues with each word once, from when it appears to when the next line does.
 
     A cue that begins with the last lines of the one before and adds to them is reduced to what it adds, except for a
@@ -545,8 +549,8 @@ def _said(cues: Sequence[tuple[int, Cue]], headers: Sequence[int]) -> list[tuple
     most = max(len(pairs) / 2, 1)
     rolls = sum(size > 0 for size, _ in pairs) > most
     boundary = "" if sum(grown for _, grown in pairs) > most else " "
-    said: list[tuple[int, Cue]] = []
-    before: Cue | None = None
+    said: list[tuple[int, _Cue]] = []
+    before: _Cue | None = None
     line = 0
     for number, cue in shown if rolls else cues:
         size, grown = _repeated(before, cue, boundary) if before else (0, False)
@@ -572,7 +576,7 @@ def _said(cues: Sequence[tuple[int, Cue]], headers: Sequence[int]) -> list[tuple
     return said
 
 
-def _repeated(before: Cue, cue: Cue, boundary: str) -> tuple[int, bool]:
+def _repeated(before: _Cue, cue: _Cue, boundary: str) -> tuple[int, bool]:
     """How many of the cue's first lines are the last lines of the one before it, which it follows at once.
 
     The second value is whether the last of these lines has grown: by words for the boundary " ", by characters for "".

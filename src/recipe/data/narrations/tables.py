@@ -14,7 +14,7 @@ from typing import Any
 
 from recipe.artifacts import text_lines
 from recipe.data.narrations.drafts import Caption, Draft, Fault, Place, ReadingOptions, ReadingReport, caption_place
-from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile, lines, source_files
+from recipe.data.narrations.files import HEAD, MOST_CHARACTERS, SourceFile
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError
 from recipe.rows import Stripped
@@ -29,8 +29,9 @@ def rows(file: SourceFile, encoding: str, columns: Sequence[str]) -> Iterator[tu
     """
     # `lines` bounds a row already; the limit of the module itself is 131,072 characters.
     csv.field_size_limit(MOST_CHARACTERS)
-    text = lines(file, encoding)
+    text = file.lines(encoding)
     first = [*islice(text, 1)]
+    # Strict, so that a quote that is not closed is an error, and not a field with the rest of the file.
     table = csv.reader(chain(first, text), delimiter=delimiter_of("".join(first)), strict=True)
     try:
         header = [name.strip().lower() for name in next(table, [])]
@@ -90,6 +91,7 @@ def read_htm_aa(file: SourceFile, options: ReadingOptions, report: ReadingReport
     no such table or, unless bad rows are skipped, for a row.
     """
     with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as database:
+        # A negative size counts KiB. Nothing of it outlives the process, so that no crash needs a journal.
         database.executescript(f"PRAGMA journal_mode = OFF; PRAGMA cache_size = -65536; {_TABLES} BEGIN;")
         for line, fields in rows(file, options.encoding, ("vid", "timestamp", "text")):
             if isinstance(fields, Fault):
@@ -160,32 +162,3 @@ def with_titles(
         report.titled += title is not None
         report.untitled += narration.title is None and title is None
         yield replace(narration, title=title) if title else narration
-
-
-def titled(narrations: Iterable[Narration], videos: Path, tasks: Path) -> Iterator[Narration]:
-    """The narrations; those without a title get the wikiHow task of their video (HowTo100M). Tasks are kept on disk.
-
-    `videos` (`HowTo100M_v1.csv`) has the columns video_id and task_id, `tasks` (`task_ids.csv`) lines of a task's
-    number, a tab and its name. Raises InputError for files of another layout.
-    """
-    names = {}
-    for file in source_files(tasks):
-        for line in lines(file, "utf-8"):
-            number, _, name = line.strip().partition("\t" if "\t" in line else ",")
-            if number.isdigit() and name.strip():  # a header begins with no number
-                names[number] = name.strip()
-    if not names:
-        raise InputError.at(tasks, "no line holds a task's number and name", "give task_ids.csv of HowTo100M")
-    with closing(sqlite3.connect("", isolation_level=None, check_same_thread=False)) as database:
-        database.executescript("PRAGMA journal_mode = OFF; PRAGMA cache_size = -16384; BEGIN;")
-        database.execute("CREATE TABLE videos (video TEXT PRIMARY KEY, task TEXT) WITHOUT ROWID")
-        for file in source_files(videos):
-            for row, fields in rows(file, "utf-8", ("video_id", "task_id")):
-                if isinstance(fields, Fault):
-                    raise fields.at(Place(file.label, row))
-                database.execute("INSERT OR IGNORE INTO videos VALUES (?, ?)", tuple(fields))
-        for narration in narrations:
-            query = "SELECT task FROM videos WHERE video = ?"
-            task = database.execute(query, (narration.video_id,)).fetchone() if narration.title is None else None
-            title = names.get(task[0]) if task else None
-            yield replace(narration, title=title) if title else narration

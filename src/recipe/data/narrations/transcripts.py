@@ -21,7 +21,7 @@ from recipe.data.narrations.drafts import (
     ReadingReport,
     in_seconds,
 )
-from recipe.data.narrations.files import SourceFile, whole
+from recipe.data.narrations.files import SourceFile
 from recipe.data.narrations.times import is_time, times_of
 from recipe.data.video_ids import video_name
 from recipe.errors import InputError, listed
@@ -31,6 +31,7 @@ _PHRASES = (
     "recognizedPhrases", "phrases", "initialSegments", "cues", "segment", "results",
 )  # fmt: skip
 _WORDS = ("words", "items", "word", "result")
+# Of several lists in a file the first here is read: phrases before their words.
 _RANKS = {name: rank for rank, name in enumerate((*_PHRASES, *_WORDS))}
 _YOUTUBE = {"events", "snippets", "initialSegments", "cues"}
 # Lists that one transcript may have several of; two of another name are two transcripts.
@@ -45,6 +46,7 @@ _LENGTHS = ("duration", "audio_duration")
 _SPEAKERS = ("speaker", "speaker_label", "speaker_id", "speakerTag", "speakerLabel", "speaker_tag")
 _SENTENCE_END = re.compile(r"[.?!\u3002\uff01\uff1f]\W*$")
 _CJK = r"[\u3040-\u30ff\u3400-\u9fff]"
+# No space before punctuation, and none between characters of Chinese and Japanese.
 _NO_GAP = re.compile(rf"\s+(?=[,.?!;:%\u3001\u3002\uff0c\uff01\uff1f])|(?<={_CJK})\s(?={_CJK})")
 # Seconds of silence after which words begin a caption of their own.
 _PAUSE = 1.0
@@ -57,10 +59,10 @@ Items = list[tuple[str, dict[str, Any]]]
 def read_transcript(file: SourceFile, options: ReadingOptions, report: ReadingReport) -> Iterator[Draft]:
     """The draft of the file's video. Raises InputError for a file that is not JSON."""
     try:
-        value = json.loads(whole(file, options.encoding).removeprefix("\ufeff"))
+        value = json.loads(file.whole(options.encoding).removeprefix("\ufeff"))
+        name, count, items = _transcript(value)
     except (ValueError, RecursionError) as error:
         raise InputError.at(file.label, f"not valid JSON ({error})", "fetch the file again") from None
-    name, count, items = _transcript(value)
     captions: Sequence[Caption | Fault] | Fault
     labels = [label for label, _ in items]
     about = value if isinstance(value, dict) else {}
@@ -113,6 +115,7 @@ def _transcript(value: object) -> tuple[str, int, Items]:
     if name in _WORDS and len(groups) > 1:
         # Google repeats all words, with their speakers, in the last result.
         begins = [times_of(group[0][1])[0] for group in (groups[0], groups[-1])]
+        # It then begins where the first begins, and has as many words as all before it.
         if begins[0] == begins[1] and len(groups[-1]) >= sum(map(len, groups[:-1])):
             groups = groups[-1:]
     count = len(rivals) if divided and isinstance(value, dict) else sum(map(len, rivals))
@@ -122,6 +125,7 @@ def _transcript(value: object) -> tuple[str, int, Items]:
 def _lists(value: object) -> dict[tuple[str, ...], list[Items]]:
     """All lists of objects, in file order, by their path of keys; of several readings the first."""
     lists: dict[tuple[str, ...], list[Items]] = {}
+    # A stack and no recursion: JSON can be nested deeper than Python calls functions.
     stack: list[tuple[tuple[str, ...], str, object]] = [((), "", value)]
     while stack:
         path, label, node = stack.pop()

@@ -92,7 +92,8 @@ class LlmDiversityJudge(LanguageModelJudge):
 
     def __init__(self, engine: Engine, model: str, config: JudgeConfig | None = None) -> None:
         """`model` is its name at the endpoint, a hub id or a folder."""
-        super().__init__(engine, model, config, prompt_hash(), {"repeats", "batch_size"})
+        texts = [packaged("recipe.evaluation.diversity", name) for name in ("diversity_system", "diversity")]
+        super().__init__(engine, model, config, fingerprint([*texts, SCHEMA]), {"repeats", "batch_size"})
 
     def compare(self, questions: Sequence[Question], progress: Progress = SILENT) -> list[DiversityRating]:
         """One answer to each question.
@@ -122,13 +123,6 @@ def render(question: Question) -> Chat:
             ),
         },
     ]
-
-
-def prompt_hash() -> str:
-    """SHA-256 of the whole prompt without the data."""
-    return fingerprint(
-        [packaged("recipe.evaluation.diversity", name) for name in ("diversity_system", "diversity")] + [SCHEMA]
-    )
 
 
 def parse(text: str) -> DiversityRating:

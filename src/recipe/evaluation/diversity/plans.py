@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from recipe.config.models import JudgeConfig
 from recipe.errors import InputError
-from recipe.evaluation.judge.plans import Case, bounded
+from recipe.evaluation.judge.plans import Case
 from recipe.planning.prediction_files import match_predictions
 from recipe.planning.predictions import Prediction
 from recipe.types import Example
@@ -25,6 +25,7 @@ FEWEST_SAMPLES = 2
 """Samples without which a prompt has no pair."""
 
 _WORD = re.compile(r"\w+")
+# The number of a line in a list: "1. ", "2) ".
 _NUMBER = re.compile(r"\W*\d{1,3}\s*[.):]\s+")
 
 
@@ -36,6 +37,11 @@ class PromptSamples(NamedTuple):
     """Numbers of the samples."""
     plans: tuple[tuple[str, ...], ...]
     """One for each sample; empty where it says nothing."""
+
+    @property
+    def keys(self) -> list[tuple[str, ...]]:
+        """The words of each plan (`distinct_steps`): those of equal plans are equal."""
+        return [tuple(distinct_steps(plan)) for plan in self.plans]
 
 
 def chosen_prompts(examples: Sequence[Example], count: int = PROMPTS, seed: int = 0) -> list[Example]:
@@ -76,10 +82,10 @@ def sampled_plans(
     for example in examples:
         # N of each prompt: more samples would give it more pairs than the others.
         chosen = by_example[example.example_id][:samples]
-        shown = (bounded(Case(example, prediction.steps), bounds).steps for prediction in chosen)
+        shown = (Case(example, prediction.steps).bounded(bounds).steps for prediction in chosen)
         plans = tuple(tuple(distinct_steps(steps).values()) for steps in shown)
         numbers = tuple(prediction.sample for prediction in chosen)
-        prompts.append(PromptSamples(bounded(Case(example, ()), bounds).example, numbers, plans))
+        prompts.append(PromptSamples(Case(example, ()).bounded(bounds).example, numbers, plans))
     compared = [prompt for prompt in prompts if len(prompt.plans) >= FEWEST_SAMPLES]
     if not compared:
         raise InputError(f"no prompt has {FEWEST_SAMPLES} samples, and diversity is that of pairs; sample more plans.")

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 from recipe.artifacts import to_json
 from recipe.errors import ComputeError
 from recipe.evaluation.diversity.judges import DiversityJudge, Question
-from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, distinct_steps, hashed
+from recipe.evaluation.diversity.plans import LEVELS, PromptSamples, hashed
 from recipe.evaluation.measures import Measure, Values
 from recipe.evaluation.metrics import regime_colours
 from recipe.evaluation.published import DIVERSITY_JUDGE, published
@@ -98,7 +98,7 @@ def compare_plans(
     other_way = [{keys: next(ratings) for keys, question in own.items() if question.both_ways} for own in drawn]
     pairs: list[PlanPair] = []
     for prompt, drawn_questions, answers, turned in zip(prompts, drawn, one_way, other_way, strict=True):
-        keys = [tuple(distinct_steps(plan)) for plan in prompt.plans]
+        keys = prompt.keys
         for i, j in combinations(range(len(keys)), 2):
             example_id, numbers = prompt.example.example_id, (prompt.samples[i], prompt.samples[j])
             both = frozenset((keys[i], keys[j]))
@@ -134,8 +134,7 @@ def questions(prompts: Sequence[PromptSamples], order_check: float = 0.1, seed: 
 def _draw_questions(prompt: PromptSamples, order_check: float, seed: int) -> dict[frozenset[_Key], _DrawnQuestion]:
     """The questions about a prompt, by the words of the two plans."""
     shown: dict[_Key, tuple[str, ...]] = {}
-    for plan in prompt.plans:
-        key = tuple(distinct_steps(plan))
+    for key, plan in zip(prompt.keys, prompt.plans, strict=True):
         # Repeated steps are collapsed before the comparison (paper, same appendix).
         # Of several wordings of one plan the first in order, so that the question does not depend on the samples.
         shown[key] = min(shown.get(key, plan), plan)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from recipe.artifacts import JsonObject
 from recipe.config.models import JudgeConfig, SamplingConfig
-from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable, bounded
+from recipe.evaluation.judge.plans import EMPTY, MISSING, Case, actionable
 from recipe.evaluation.judge.rubric import CriteriaRubric, ParsedVerdict, six_criteria
 from recipe.evaluation.judge.verdicts import NOTHING, Judgement
 from recipe.evaluation.scores import JudgeIdentity
@@ -24,7 +24,7 @@ from recipe.progress import SILENT, Progress
 from recipe.types import Grades, Unscored, Verdict
 
 
-class ParsedAnswer(Protocol):
+class _ParsedAnswer(Protocol):
     """A verdict or a rating that was read from an answer."""
 
     @property
@@ -33,7 +33,7 @@ class ParsedAnswer(Protocol):
         ...
 
 
-Parsed = TypeVar("Parsed", bound=ParsedAnswer)
+Parsed = TypeVar("Parsed", bound=_ParsedAnswer)
 
 # Characters of an answer that go to the rows.
 _KEPT = 4_000
@@ -151,7 +151,7 @@ class LlmJudge(LanguageModelJudge):
         Raises ComputeError or InputError where the engine fails altogether; its answers are kept in its cache.
         """
         rubric = self._rubric
-        shown = [bounded(case, self.config) for case in cases]
+        shown = [case.bounded(self.config) for case in cases]
         chats = [rubric.ask(case) for case in shown if actionable(case.steps)]
         answers = iter(self.answers(chats, rubric.schema, rubric.parse, self.config.repeats, progress))
         rows: list[Judgement] = []
@@ -204,11 +204,11 @@ class JudgingCost:
     first: Chat = field(default_factory=list)
     """The first prompt, empty where none is asked."""
 
-
-def estimate(cases: Sequence[Case], config: JudgeConfig, rubric: CriteriaRubric | None = None) -> JudgingCost:
-    """The requests that an LLM judge would make for these cases, without asking; the paper's rubric by default."""
-    ask = (rubric or six_criteria()).ask
-    chats = [ask(bounded(case, config)) for case in cases if actionable(case.steps)]
-    characters = sum(len(message["content"]) for chat in chats for message in chat)
-    tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)
-    return JudgingCost(len(chats) * config.repeats, tokens, len(cases) - len(chats), chats[0] if chats else [])
+    @classmethod
+    def of(cls, cases: Sequence[Case], config: JudgeConfig, rubric: CriteriaRubric | None = None) -> "JudgingCost":
+        """The requests that an LLM judge would make for these cases, without asking; the paper's rubric by default."""
+        ask = (rubric or six_criteria()).ask
+        chats = [ask(case.bounded(config)) for case in cases if actionable(case.steps)]
+        characters = sum(len(message["content"]) for chat in chats for message in chat)
+        tokens = -(-characters * config.repeats // _CHARACTERS_A_TOKEN)
+        return cls(len(chats) * config.repeats, tokens, len(cases) - len(chats), chats[0] if chats else [])

@@ -56,6 +56,7 @@ class RubricMeasure(Measure):
         for row in rows:
             if not row.control and not row.unscored:
                 by_plan.setdefault(row.plan, []).append(row.metrics[self.main])
+        # One verdict has no standard deviation.
         deviations = [stdev(values) for values in by_plan.values() if len(values) > 1]
         ways = Counter(how for row in rows if not row.control and (how := row.details["how"]))
         return {

@@ -34,7 +34,7 @@ from recipe.artifacts import fingerprint, to_json
 from recipe.config.models import MOST_SHOWN, JudgeConfig
 from recipe.evaluation.judge.llm import by_rule
 from recipe.evaluation.judge.measures import RubricMeasure
-from recipe.evaluation.judge.plans import Case, actionable, bounded
+from recipe.evaluation.judge.plans import Case, actionable
 from recipe.evaluation.judge.verdicts import HIGHEST, Judgement
 from recipe.evaluation.matching import PERCENTILE, Embed, Likeness, calibrate, ordered_likeness
 from recipe.evaluation.scores import JudgeIdentity
@@ -83,7 +83,7 @@ class ProxyJudge:
         batch, texts = list[Case](), list[str]()
         with progress.task("judging by embeddings", total=len(cases)) as advance:
             for number, case in enumerate(cases, start=1):
-                batch.append(bounded(case, self._limits))
+                batch.append(case.bounded(self._limits))
                 texts += (*_known(batch[-1].example), *batch[-1].steps)
                 if len(texts) < _AT_ONCE and number < len(cases):
                     continue
@@ -140,6 +140,7 @@ def verdict_of(case: Case, likeness: Likeness) -> Verdict:
     copied = np.where(done > likeness.cosines(steps, reference).max(axis=1), likeness.scale.likeness(done), 0.0)
     fresh = max(0.0, 1 - copied.sum() / min(lines, wanted))
     late = np.minimum(1.0, np.arange(len(steps)) / wanted)
+    # (1 - i/m) (1 - j/m), which is 0 from i = m on.
     early = np.outer(1 - late, 1 - np.arange(wanted) / wanted)
 
     # What is known of each step: its content words, or the step itself as another says it.
@@ -151,6 +152,7 @@ def verdict_of(case: Case, likeness: Likeness) -> Verdict:
 
     # Words beyond the longest known step, and all words of a foreign step, are excess.
     lengths = np.array([max(1, len(step.split())) for step in steps], dtype=np.float64)
+    # Text without spaces counts as one word, on either side.
     allowed = max(max(1, len(step.split())) for step in (*reference, *example.history))
     beyond = np.maximum(0.0, lengths - allowed)
     excess = float(np.where(foreign, lengths, beyond).sum() / lengths.sum())

@@ -224,7 +224,7 @@ class CriteriaRubric:
         names, lowest, highest = tuple(self.config.criteria), self.config.lowest, self.config.highest
         read = (final_answer(text) or "")[-_READ:]
         rules = [rule.name for rule in self._capping]
-        objects = last_objects(read, [*names, *rules])
+        objects = _last_objects(read, [*names, *rules])
         if len(objects) > 1:
             shown = quoted(json.dumps(objects[0], default=list))
             return ParsedVerdict(Unscored(f"{len(objects)} objects of the answer hold all criteria, first {shown}"))
@@ -294,7 +294,7 @@ def _pair(name: str) -> re.Pattern[str]:
     )
 
 
-def last_objects(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
+def _last_objects(text: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """The different objects that have these keys, in any spelling, in the last JSON value with such an object."""
     text = text[-_READ:]
     decoder, end, objects = json.JSONDecoder(object_pairs_hook=_plain_keys), 0, list[dict[str, Any]]()

@@ -77,6 +77,7 @@ def write_verdicts(path: Path, judged: Iterable[Judgement]) -> int:
             row = replace(row, scores=to_json(outcome))
         else:
             row = replace(row, scores=outcome.scores, percent=outcome.percent, rules=outcome.rules)
+            # Also at 0: without it the line would be read as the six criteria.
             kept |= {"percent"}
         rows.append({name: value for name, value in to_json(row).items() if value or name in kept})
     return write_jsonl(path, rows)

@@ -25,22 +25,9 @@ _KINDS = {
 _COUNTS = ("plans", "videos", "unscored", "missing", "empty", "shortened")
 
 
-def is_papers(judge: JudgeIdentity, model: str = JUDGE) -> bool:
-    """Whether a judge is the paper's model itself, by its rubric: no quantised or sped-up variant, nobody else.
-
-    >>> is_papers(JudgeIdentity("a judge", "llm", "meta-llama/Llama-3.3-70B-Instruct"))
-    True
-    >>> is_papers(JudgeIdentity("Llama-3.3-70B-Instruct", "proxy"))
-    False
-    """
-    # By its whole name: a quantised variant has another.
-    papers = (judge.model or judge.name).rsplit("/", 1)[-1].lower() == model.lower()
-    return judge.kind == "llm" and papers and "rubric" not in judge.settings
-
-
 def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
     """The sentence that stands wherever published figures are near those of a judge."""
-    if is_papers(judge, model):
+    if judge.is_model(model):
         return (
             f"Published figures are by {model} too, but its prompt here is rebuilt from the paper's description, and "
             "the paper's list of test examples is not known: compare with care."
@@ -55,11 +42,6 @@ def comparability(judge: JudgeIdentity, model: str = JUDGE) -> str:
         f"{judge.name} is {description}, and not the paper's judge, {model}: its figures are not comparable with "
         "published ones, which stand in tables of their own."
     )
-
-
-def criterion_name(name: str) -> str:
-    """A criterion as tables show it."""
-    return name.replace("_", " ")
 
 
 def normal(dataset: str) -> str:
@@ -145,11 +127,8 @@ def accuracy_sections(scores: Sequence[Scores], measure: type[Measure]) -> list[
         prompt = f", prompt {judge.prompt[:12]}" if judge.prompt else ""
         measured = "Six criteria from 0 to 5 add up to 30; accuracy is their sum in percent of 30."
         if "rubric" in judge.settings:
-            lowest, highest = results.scale
-            measured = (
-                f"Criteria {', '.join(map(criterion_name, results.criteria))}, from {lowest} to {highest}; accuracy "
-                "is their mean in percent of this scale."
-            )
+            (lowest, highest), named = results.scale, ", ".join(results.criteria).replace("_", " ")
+            measured = f"Criteria {named}, from {lowest} to {highest}; accuracy is their mean in percent of this scale."
         paragraphs = [
             f"Judge: {results.name}, {_KINDS[judge.kind]}{model}{prompt}{'; ' if settings else ''}{settings}.",
             f"{measured} Macro accuracy is the mean over the datasets of a split. Intervals are 95%, clustered by "
@@ -198,11 +177,12 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
         for group in system.of("split")
         if group.name == split and len(results.datasets) > 1
     ]
+    # From the last to the first, so that of a control in several files the first one stays.
     controls = {group.name: group for system in reversed(results.scores) for group in system.of("control")}
     order = dict.fromkeys(group.name for system in results.scores for group in system.of("control"))
     marks += [Mark(f"control: {name}", controls[name].values.get("accuracy")) for name in order]
     hollow = ""
-    if is_papers(results.judge):  # the paper's values of the rows that it prints
+    if results.judge.is_model(JUDGE):  # the paper's values of the rows that it prints
         hollow = "; hollow: published, by the same judge"
         rows = {normal(mark.row): mark.row for mark in marks}
         rows |= {split: row for split in SPLIT_ORDER if (row := f"{SPLIT_NAMES[split]}, macro") in rows.values()}
@@ -220,7 +200,7 @@ def _figures(results: JudgeResults, number: int) -> list[Figure]:
         for name in results.criteria:  # means over the datasets that have one
             values = [means[name].mean for means in scored]
             criteria.append(
-                Mark(criterion_name(name), Interval(sum(values) / len(values)) if values else None, system.system)
+                Mark(name.replace("_", " "), Interval(sum(values) / len(values)) if values else None, system.system)
             )
     caption = f"Accuracy by dataset, percent, judge {results.name}: mean and 95% interval{hollow}."
     means = f"Criteria, {results.scale[0]} to {results.scale[1]}, judge {results.name}: mean over datasets."
@@ -248,7 +228,7 @@ def _tables(results: JudgeResults) -> list[Table]:
     The paper's stand in the same table where the judge is the paper's, in a table of their own where another judges by
     the same rubric.
     """
-    paper, of_papers = is_papers(results.judge), {split for _, split in results.datasets} & set(SPLIT_ORDER)
+    paper, of_papers = results.judge.is_model(JUDGE), {split for _, split in results.datasets} & set(SPLIT_ORDER)
     if "rubric" in results.judge.settings:  # the paper has no figures by it
         of_papers = set()
     # Each control once, with the system's name where its file gives it another accuracy than the files before.
@@ -285,6 +265,7 @@ def _tables(results: JudgeResults) -> list[Table]:
         for line in table.rows if paper and places.keys() & set(keys) else ():
             values = (Cell(line.values[places[key]] if key in places else None, 1) for key in keys)
             name = f"{line.group} {line.name}"
+            # The paper has neither a figure over all plans nor counts.
             rows.append(row(name, *values, *[None] * after, kind="published", about="the paper"))
 
     notes = ["All plans: the mean over plans, large datasets weighing more; controls are given so."]
@@ -333,6 +314,7 @@ def overall(datasets: Sequence[Group]) -> float | None:
 def published_table(table: PublishedTable, title: str, notes: Sequence[str] = ()) -> Table:
     """A table of the paper with the digits that it prints, its judge in the heading."""
     columns = zip(*(line.values for line in table.rows), strict=True)
+    # One decimal where no value of the column has more.
     digits = [1 if all(value is None or round(value, 1) == value for value in column) else 3 for column in columns]
     rows = []
     for line in table.rows:

@@ -12,13 +12,7 @@ from recipe.evaluation.metrics import readings_table, regime_colours
 from recipe.evaluation.published import DIVERSITY_JUDGE, JUDGE
 from recipe.evaluation.scoreboard.accuracy import SPLIT_NAMES, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources, ScoredFile
-from recipe.evaluation.scoreboard.views import (
-    NO_EXPLANATIONS,
-    ExampleViews,
-    PlanExplanations,
-    gather_views,
-    page_data,
-)
+from recipe.evaluation.scoreboard.views import NO_EXPLANATIONS, ExampleViews, PlanExplanations, gather_views, page_data
 from recipe.models.sampling import Decoding, decoding_note
 from recipe.report.colours import variable
 from recipe.report.elements import NONE, Cell, Figure, Section, Table, TableRow, Value, headings, row
@@ -28,11 +22,10 @@ from recipe.report.page import render
 from recipe.report.plots import Mark, inline_svg, intervals
 from recipe.stats import Interval, adjusted
 
-PAIRS = 28
-"""Pairs of systems that are compared at most by one measure: all of eight."""
-LISTED = 200
-"""Examples that a reader without scripts sees."""
-_NAME = 300
+# Pairs of systems that one measure compares at most: all of eight. Each draws a bootstrap and permutations.
+_PAIRS = 28
+# Examples that a reader without scripts sees, and the characters of a goal there.
+_LISTED, _NAME = 200, 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +64,14 @@ def make_report(board: ReportSources, title: str) -> EvaluationReport:
     sections: list[Section] = []
     for measure in dict.fromkeys(scores.measure for scores in every):
         sections += measure_named(measure).sections([source.scores for source in board.of(measure)], every)
-    sections += [*differences_sections(board), account_section(board)]
+    sections += [*_differences_sections(board), _account_section(board)]
     return EvaluationReport(title, tuple(leaders), tuple(sections), board, gather_views(board))
 
 
-def differences_sections(board: ReportSources) -> list[Section]:
+def _differences_sections(board: ReportSources) -> list[Section]:
     """Every pair of systems that one measure measured alike; none where there is no pair with rows in common."""
     blocks: list[Table | Figure] = []
-    for measure, compared in board_comparisons(board):
+    for measure, compared, passed_over in _board_comparisons(board):
         judge = f" · judge: {compared[0].judge}" if compared[0].judge else ""
         title = f"{measure.metric_title(measure.main)}{judge}"
         corrected = iter(adjusted([line.result.p_value for pair in compared for line in pair.rows]))
@@ -111,7 +104,10 @@ def differences_sections(board: ReportSources) -> list[Section]:
                 headings=headings(*columns, "left out"),
                 rows=tuple(rows),
                 about="95% interval below",
-                notes=("Left out: plans that only one of the two has, or that lack a value.",),
+                notes=(
+                    "Left out: plans that only one of the two has, or that lack a value.",
+                    *([f"{passed_over}; give fewer files for the others."] if passed_over else []),
+                ),
             )
         )
         blocks += readings_table(f"Paired differences, {title}", read, measure.digits, signed=True)
@@ -134,8 +130,8 @@ def differences_sections(board: ReportSources) -> list[Section]:
     ]
 
 
-def board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[SystemComparison]]]:
-    """The comparisons of every pair of systems in the main metric, by measure and identity.
+def _board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[SystemComparison], str]]:
+    """The comparisons of pairs of systems in the main metric, by measure and identity, and how many are not made.
 
     Pairs without a plan in common are left out.
     """
@@ -149,7 +145,8 @@ def board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[Sy
         measure = measure_named(sources[0].scores.measure)
         compared = []
         # The later system first: files usually come in the order of what was tried, so that a gain is positive.
-        for second, first in list(combinations(sources, 2))[:PAIRS]:
+        pairs = list(combinations(sources, 2))
+        for second, first in pairs[:_PAIRS]:
             valued = (
                 {plan for plan, metrics in side.values[None].items() if measure.main in metrics}
                 for side in (first, second)
@@ -157,11 +154,14 @@ def board_comparisons(board: ReportSources) -> list[tuple[type[Measure], list[Sy
             if set.intersection(*valued):
                 compared.append(compare_systems(first, second, board.examples, (measure.main,)))
         if compared:
-            comparisons.append((measure, compared))
+            lost = len(pairs) - _PAIRS
+            comparisons.append(
+                (measure, compared, f"{lost} of {len(pairs)} pairs are not compared" if lost > 0 else "")
+            )
     return comparisons
 
 
-def account_section(board: ReportSources) -> Section:
+def _account_section(board: ReportSources) -> Section:
     """The files that the report is made from, how plans were sampled, and the cost of judging."""
     cards: dict[str, tuple[Decoding, ...]] = {
         system: tuple(
@@ -231,7 +231,7 @@ def render_page(report: EvaluationReport, grounds: PlanExplanations = NO_EXPLANA
     """The whole page. The same report gives the same bytes; `grounds` explain some of its plans by their narrations."""
     colours = regime_colours(report.board.systems)
     dots = {name: variable(colour) for name, colour in colours.items()}
-    listed = [(view.example_id, view.goal[:_NAME], len(view.plans)) for view in report.views.examples[:LISTED]]
+    listed = [(view.example_id, view.goal[:_NAME], len(view.plans)) for view in report.views.examples[:_LISTED]]
     values = {"examples": report.views.examples, "listed": listed, "grounds": grounds.elements}
     macros = vars(page_environment("recipe.evaluation").get_template("scoreboard.html.jinja").make_module(values))
     return render(

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 
-from recipe.artifacts import JsonObject
+from recipe.artifacts import JsonObject, fingerprint
 from recipe.data.roles import ROLES
 from recipe.errors import MissingExtra
 from recipe.evaluation import measure_named
 from recipe.evaluation.judge.plans import SHORTENED
 from recipe.evaluation.metrics import METRICS
-from recipe.evaluation.scoreboard.accuracy import criterion_name, dataset_name, judge_results
+from recipe.evaluation.scoreboard.accuracy import dataset_name, judge_results
 from recipe.evaluation.scoreboard.sources import ReportSources
 from recipe.evaluation.scores import Row
 from recipe.evaluation.validity.readings import STATUSES
@@ -121,11 +121,18 @@ def gather_views(board: ReportSources) -> ExampleViews:
     results = judge_results(source.scores for source in board.sources)
     names = {id(scores): result.name for result in results for scores in result.scores}
     criteria = {id(scores): result.criteria for result in results for scores in result.scores}
-    titled = [
-        (names.get(id(source.scores), measure_named(source.scores.measure).title), source)
-        for source in board.sources
-        if any("steps" in row.details for row in source.rows or ())  # not of pairs of plans
-    ]
+    # A measure with two encoders or graphs is two: a mean of both values would be of neither.
+    settings: dict[str, dict[str, int]] = {}
+    for scored in (source.scores for source in board.sources):
+        known = settings.setdefault(scored.measure, {})
+        known.setdefault(fingerprint(scored.identity), len(known) + 1)
+    titled = []
+    for source in board.sources:
+        if any("steps" in row.details for row in source.rows or ()):  # not of pairs of plans
+            scored, title = source.scores, measure_named(source.scores.measure).title
+            if len(known := settings[scored.measure]) > 1:
+                title += f" (setting {known[fingerprint(scored.identity)]})"
+            titled.append((names.get(id(scored), title), source))
     # Judges first: examples are ordered by the first measure.
     measures = [*dict.fromkeys(names.values())]
     measures += dict.fromkeys(name for name, _ in titled if name not in names.values())
@@ -171,7 +178,8 @@ def gather_views(board: ReportSources) -> ExampleViews:
     order = {example: number for number, example in enumerate(board.examples)}
     ordered = sorted(views.values(), key=lambda view: order.get(view.example_id, len(order)))
     rubrics = {
-        result.name: {"n": [*map(criterion_name, result.criteria)], "s": list(result.scale)} for result in results
+        result.name: {"n": [*(name.replace("_", " ") for name in result.criteria)], "s": list(result.scale)}
+        for result in results
     }
     return ExampleViews(tuple(measures), tuple(ordered), rubrics)
 

@@ -42,6 +42,12 @@ class RegimeScores:
     samples: int = 0
     """Samples of each prompt."""
 
+    @classmethod
+    def of(cls, split: str, regime: str, means: "PromptMeans", seed: int = 0) -> "RegimeScores":
+        """One row of the report's table: every metric's mean with its interval clustered by goal."""
+        metrics = {name: mean_interval(values, means.goals, seed) for name, values in means.values.items()}
+        return cls(split, regime, metrics, prompts=len(means.example_ids), samples=means.samples)
+
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
@@ -58,6 +64,26 @@ class Reranking:
     metric: str = "score"
     verifier: str = "paper"
 
+    @classmethod
+    def of(
+        cls,
+        split: str,
+        regime: str,
+        scored: Sequence["ScoredPlan"],
+        count: int,
+        metric: str = "score",
+        seed: int = 0,
+        verifier: str = "paper",
+    ) -> "Reranking":
+        """Validity of the sample with the highest reward among the first `count`, with their mean and their best."""
+        groups = _first_samples(scored, count)
+        goals = [group[0].goal for group in groups]
+        table = np.array([[plan.metrics()[metric] for plan in group] for group in groups])
+        chosen = np.array([plan.metrics()[metric] for plan in best_of(scored, count)])
+        parts = (table.mean(1), chosen, table.max(1))
+        mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
+        return cls(split, regime, count, mean, best, oracle, metric, verifier)
+
 
 @dataclass(frozen=True, slots=True)
 class PlanLengths:
@@ -66,6 +92,12 @@ class PlanLengths:
     split: str
     regime: str
     counts: tuple[int, ...]
+
+    @classmethod
+    def of(cls, split: str, regime: str, scored: Sequence["ScoredPlan"]) -> "PlanLengths":
+        """How many plans have how many steps."""
+        counts = np.bincount([plan.steps for plan in scored])
+        return cls(split, regime, tuple(int(count) for count in counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +148,35 @@ class PromptMeans:
     samples: int
     """Samples of a prompt: the smallest number where they differ."""
     values: dict[str, NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, scored: Sequence[ScoredPlan]) -> "PromptMeans":
+        """Means over the samples of each prompt, in order of first appearance.
+
+        A metric that some plan lacks is left out. Distinct plans are counted where every prompt has ten samples.
+        """
+        groups: dict[str, list[dict[str, float]]] = {}
+        for plan, metrics in zip(scored, plan_metrics(scored), strict=True):
+            groups.setdefault(plan.example_id, []).append(metrics)
+        names = next(iter(groups.values()))[0] if groups else {}
+        values = {name: np.array([np.mean([plan[name] for plan in own]) for own in groups.values()]) for name in names}
+        # In the order of the groups, which are by first appearance as well.
+        goals = tuple({plan.example_id: plan.goal for plan in scored}.values())
+        samples = min(map(len, groups.values()), default=0)
+        return cls(tuple(groups), goals, samples, values)
+
+    @classmethod
+    def over_runs(cls, runs: Sequence["PromptMeans"]) -> "PromptMeans":
+        """Each prompt's mean over several runs, such as seeds, of the metrics that all of them have.
+
+        Raises InputError where their prompts differ.
+        """
+        first, *others = runs
+        if any(run.example_ids != first.example_ids for run in others):
+            raise InputError("runs of different prompts have no mean over runs; plan for equal ones.")
+        shared = [name for name in first.values if all(name in run.values for run in others)]
+        values = {name: np.mean([run.values[name] for run in runs], axis=0) for name in shared}
+        return cls(first.example_ids, first.goals, min(run.samples for run in runs), values)
 
 
 def score_predictions(
@@ -174,6 +235,7 @@ def plan_metrics(scored: Sequence[ScoredPlan]) -> list[dict[str, float]]:
     for plan in scored:
         groups.setdefault(plan.example_id, []).append(plan)
     rows = [plan.metrics() for plan in scored]
+    # A mean over some plans would stand next to means over others.
     shared = [name for name in (rows[0] if rows else {}) if all(name in row for row in rows)]
     distinct: dict[str, float] = {}
     if min(map(len, groups.values()), default=0) >= PLANS:
@@ -185,40 +247,6 @@ def plan_metrics(scored: Sequence[ScoredPlan]) -> list[dict[str, float]]:
     ]
 
 
-def prompt_means(scored: Sequence[ScoredPlan]) -> PromptMeans:
-    """Means over the samples of each prompt, in order of first appearance.
-
-    A metric that some plan lacks is left out. Distinct plans are counted where every prompt has ten samples.
-    """
-    groups: dict[str, list[dict[str, float]]] = {}
-    for plan, metrics in zip(scored, plan_metrics(scored), strict=True):
-        groups.setdefault(plan.example_id, []).append(metrics)
-    names = next(iter(groups.values()))[0] if groups else {}
-    values = {name: np.array([np.mean([plan[name] for plan in own]) for own in groups.values()]) for name in names}
-    goals = tuple({plan.example_id: plan.goal for plan in scored}.values())
-    samples = min(map(len, groups.values()), default=0)
-    return PromptMeans(tuple(groups), goals, samples, values)
-
-
-def mean_over_runs(runs: Sequence[PromptMeans]) -> PromptMeans:
-    """Each prompt's mean over several runs, such as seeds, of the metrics that all of them have.
-
-    Raises InputError where their prompts differ.
-    """
-    first, *others = runs
-    if any(run.example_ids != first.example_ids for run in others):
-        raise InputError("runs of different prompts have no mean over runs; plan for equal ones.")
-    shared = [name for name in first.values if all(name in run.values for run in others)]
-    values = {name: np.mean([run.values[name] for run in runs], axis=0) for name in shared}
-    return PromptMeans(first.example_ids, first.goals, min(run.samples for run in runs), values)
-
-
-def summarise(split: str, regime: str, means: PromptMeans, seed: int = 0) -> RegimeScores:
-    """One row of the report's table: every metric's mean with its interval clustered by goal."""
-    metrics = {name: mean_interval(values, means.goals, seed) for name, values in means.values.items()}
-    return RegimeScores(split, regime, metrics, prompts=len(means.example_ids), samples=means.samples)
-
-
 def differences(
     split: str, regime: str, means: PromptMeans, baseline: str, base: PromptMeans, seed: int = 0
 ) -> tuple[Difference, ...]:
@@ -226,6 +254,7 @@ def differences(
     if set(means.example_ids) != set(base.example_ids):
         raise InputError(f"{regime!r} and {baseline!r} have different prompts; pair equal ones.")
     index = {example_id: row for row, example_id in enumerate(base.example_ids)}
+    # The rows of the baseline in the order of the other's prompts.
     order = [index[example_id] for example_id in means.example_ids]
     shared = [name for name in _SHOWN_DIFFERENCES if name in means.values and name in base.values]
 
@@ -234,12 +263,6 @@ def differences(
     return tuple(
         Difference(split, regime, baseline, name, value) for name, value in zip(shared, intervals, strict=True)
     )
-
-
-def plan_lengths(split: str, regime: str, scored: Sequence[ScoredPlan]) -> PlanLengths:
-    """How many plans have how many steps."""
-    counts = np.bincount([plan.steps for plan in scored])
-    return PlanLengths(split, regime, tuple(int(count) for count in counts))
 
 
 def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
@@ -255,25 +278,6 @@ def best_of(scored: Sequence[ScoredPlan], count: int) -> list[ScoredPlan]:
     return [group[own.index(max(own))] for group, own in zip(groups, rewards, strict=True)]
 
 
-def reranking(
-    split: str,
-    regime: str,
-    scored: Sequence[ScoredPlan],
-    count: int,
-    metric: str = "score",
-    seed: int = 0,
-    verifier: str = "paper",
-) -> Reranking:
-    """Validity of the sample with the highest reward among the first `count`, with their mean and their best."""
-    groups = _first_samples(scored, count)
-    goals = [group[0].goal for group in groups]
-    table = np.array([[plan.metrics()[metric] for plan in group] for group in groups])
-    chosen = np.array([plan.metrics()[metric] for plan in best_of(scored, count)])
-    parts = (table.mean(1), chosen, table.max(1))
-    mean, best, oracle = (mean_interval(part, goals, seed) for part in parts)
-    return Reranking(split, regime, count, mean, best, oracle, metric, verifier)
-
-
 def _first_samples(scored: Sequence[ScoredPlan], count: int) -> list[list[ScoredPlan]]:
     """The first `count` samples of each prompt."""
     groups: dict[str, list[ScoredPlan]] = {}
@@ -282,4 +286,5 @@ def _first_samples(scored: Sequence[ScoredPlan], count: int) -> list[list[Scored
     short = [example_id for example_id, group in groups.items() if len(group) < count]
     if short:
         raise InputError(f"{short[0]!r} has fewer than {count} samples; sample more or choose among fewer.")
+    # In the order that plans were given in, and not that of their sample numbers.
     return [groups[example_id][:count] for example_id in dict.fromkeys(plan.example_id for plan in scored)]

@@ -93,6 +93,7 @@ class ValidityMeasure(Measure):
             return
         read = read_task_graphs(graphs)
         embedded = open_encoder(EncoderConfig(name=encoder)).encode if embed is None else embed()
+        # Of another encoder it is found in the graphs that are read.
         least = threshold if threshold is not None else THRESHOLDS.get(encoder)
         if least is None:
             least = threshold_of(read, embedded)

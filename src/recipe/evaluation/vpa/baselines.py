@@ -39,7 +39,7 @@ DRAWS = 150
 """Random plans of each sample that a row is the mean of."""
 TOLERANCE = 0.3
 """Points by which a figure of the row may differ."""
-ROW = "Random w/ goal"
+_ROW = "Random w/ goal"
 _START = ""
 
 
@@ -131,32 +131,31 @@ def floor_plans(
 
 
 class Calibration(NamedTuple):
-    """The row computed here compared with the published one, in percent."""
+    """The row computed here compared with the published one."""
 
-    figures: dict[str, float]
-    """By the keys of the published columns, `horizon.measure`."""
-    published: dict[str, float]
     apart: float
-    """The largest difference of a figure."""
-    calibrated: bool
-    """Whether every figure lies within the tolerance."""
-    sentence: str
-    """The consequence for the run."""
+    """The largest difference of a figure, in percentage points."""
 
+    @classmethod
+    def of(cls, samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> "Calibration":
+        """The exact expectation of random plans from the goal's card, compared with the row of `table`."""
+        figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
+        row = next(row for row in table.rows if row.name == _ROW)
+        columns = zip(table.columns, row.values, strict=True)
+        return cls(max(abs(figures[column.key] - value) for column, value in columns if value is not None))
 
-def calibrate(samples: Sequence[Sample], ids: ActionIds, table: PublishedTable) -> Calibration:
-    """The exact expectation of random plans from the goal's card, compared with the row of `table`."""
-    figures = expected_figures(samples, ids, [column.key for column in table.columns], with_goal=True)
-    row = next(row for row in table.rows if row.name == ROW)
-    columns = zip(table.columns, row.values, strict=True)
-    published = {column.key: value for column, value in columns if value is not None}
-    apart = max(abs(figures[key] - value) for key, value in published.items())
-    calibrated = apart <= TOLERANCE
-    sentence = f"calibrated: random-goal lies within {apart:.2f} points of the published row"
-    if not calibrated:
-        by = f"random-goal lies {apart:.2f} points from the published row"
-        sentence = f"protocol not calibrated: {by}; do not compare with published rows"
-    return Calibration(figures, published, apart, calibrated, sentence)
+    @property
+    def calibrated(self) -> bool:
+        """Whether every figure lies within the tolerance."""
+        return self.apart <= TOLERANCE
+
+    @property
+    def sentence(self) -> str:
+        """The consequence for the run."""
+        if self.calibrated:
+            return f"calibrated: random-goal lies within {self.apart:.2f} points of the published row"
+        by = f"random-goal lies {self.apart:.2f} points from the published row"
+        return f"protocol not calibrated: {by}; do not compare with published rows"
 
 
 def expected_figures(

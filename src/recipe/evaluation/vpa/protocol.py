@@ -50,6 +50,7 @@ class Sample:
     @property
     def continuation(self) -> tuple[str, ...]:
         """The steps of the target, of which there is at least one."""
+        # The end is an entry to predict, and no step to plan.
         return self.target[:-1] if self.target[-1] == END else self.target
 
     def example(self) -> Example:

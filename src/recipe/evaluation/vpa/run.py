@@ -23,7 +23,6 @@ from recipe.evaluation.vpa.baselines import (
     FLOORS,
     Calibration,
     Floor,
-    calibrate,
     expected_figures,
     floor_plans,
     random_plans,
@@ -62,6 +61,34 @@ class VpaTask:
     calibration: Calibration
     settings: dict[str, str]
 
+    def floor(self, name: str) -> Ids:
+        """The plans of a floor [samples, T]. Raises InputError where there are no training videos."""
+        if not self.training:
+            raise InputError(
+                f"baseline {name!r} is counted in training videos, and the lists name none; check splits/."
+            )
+        chosen = next(known for known in FLOORS if known == name)
+        return self.ids.of(floor_plans(chosen, self.samples, self.training, self.ids.taxonomy, WIDTH), WIDTH)
+
+    def references(self, system: str) -> list["ReferenceRow"]:
+        """Chance in exact expectation, floors that the result is not itself, and the published table."""
+        table = published("vpa")
+        keys = [column.key for column in table.columns]
+        rows = [
+            ReferenceRow("chance", name, expected_figures(self.samples, self.ids, keys, with_goal))
+            for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
+        ]
+        for name in _FLOORS if self.training else ():
+            # A floor that is the result itself is not shown beside it.
+            if name != system:
+                measured = measure_plans(self.samples, self.ids, [self.floor(name)])
+                figures = {key: float(np.mean([metrics[key] for metrics in measured])) for key in keys}
+                rows.append(ReferenceRow("floor", name, figures))
+        for line in table.rows:
+            figures = {key: value for key, value in zip(keys, line.values, strict=True) if value is not None}
+            rows.append(ReferenceRow(line.group, line.name, figures, published=True))
+        return rows
+
 
 def open_task(root: Path | str, training: Training = "train+validation") -> VpaTask:
     """CrossTask under `root`, cut for its test videos. Raises InputError."""
@@ -70,7 +97,7 @@ def open_task(root: Path | str, training: Training = "train+validation") -> VpaT
     splits = ("train",) if training == "train" else ("train", "val")
     samples = cut_samples(tested, release.cards)
     ids = ActionIds(release.taxonomy())
-    calibration = calibrate(samples, ids, published("vpa"))
+    calibration = Calibration.of(samples, ids, published("vpa"))
     return VpaTask(
         samples=samples,
         cuts=[cut_at(procedure, cut) for procedure in tested for cut in range(len(procedure.steps))],
@@ -169,7 +196,7 @@ class VpaMeasure(Measure):
         if name not in BASELINES:
             raise InputError(f"baseline {name!r} is unknown; known are {', '.join(BASELINES)}.")
         if name in FLOORS:
-            first = floor(task, name)
+            first = task.floor(name)
             plans = iter([first])
         else:
             plans = random_plans(task.samples, task.ids, WIDTH, name == "random-goal", draws, seed)
@@ -248,14 +275,6 @@ class VpaMeasure(Measure):
         return [Figure(inline_svg(drawn, "vpa", caption), caption)]
 
 
-def floor(task: VpaTask, name: str) -> Ids:
-    """The plans of a floor [samples, T]. Raises InputError where there are no training videos."""
-    if not task.training:
-        raise InputError(f"baseline {name!r} is counted in training videos, and the lists name none; check splits/.")
-    chosen = next(known for known in FLOORS if known == name)
-    return task.ids.of(floor_plans(chosen, task.samples, task.training, task.ids.taxonomy, WIDTH), WIDTH)
-
-
 class ReferenceRow(NamedTuple):
     """One row, in percent."""
 
@@ -265,22 +284,3 @@ class ReferenceRow(NamedTuple):
     """By the keys of the published columns, `horizon.measure`."""
     published: bool = False
     """Printed in the paper, and not computed here."""
-
-
-def references(task: VpaTask, system: str) -> list[ReferenceRow]:
-    """Chance in exact expectation, floors that the result is not itself, and the published table."""
-    table = published("vpa")
-    keys = [column.key for column in table.columns]
-    rows = [
-        ReferenceRow("chance", name, expected_figures(task.samples, task.ids, keys, with_goal))
-        for name, with_goal in (("random, expected", False), ("random-goal, expected", True))
-    ]
-    for name in _FLOORS if task.training else ():
-        if name != system:
-            measured = measure_plans(task.samples, task.ids, [floor(task, name)])
-            figures = {key: float(np.mean([metrics[key] for metrics in measured])) for key in keys}
-            rows.append(ReferenceRow("floor", name, figures))
-    for line in table.rows:
-        figures = {key: value for key, value in zip(keys, line.values, strict=True) if value is not None}
-        rows.append(ReferenceRow(line.group, line.name, figures, published=True))
-    return rows
