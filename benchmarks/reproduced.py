@@ -27,34 +27,36 @@ REGIMES = ("sft-annotated", "sft-ht100m", "rl", "sft-rl", "rl-grounded", "rounds
 STATES = {"known": "known", "partly": "in part", "unknown": "not known"}
 
 
-def values_of(scores: Path, regime: str) -> dict[str, float]:
+def values_of(scores: Path, name: str) -> dict[str, float]:
     """The mean of each prompt over samples and seeds; empty for a regime that did not run."""
     known: dict[str, list[float]] = {}
-    for file in sorted(scores.glob(f"{regime}.jsonl")) or sorted(scores.glob(f"{regime}-[0-9]*.jsonl")):
+    for file in sorted(scores.glob(f"{name}.jsonl")) or sorted(scores.glob(f"{name}-[0-9]*.jsonl")):
         for _, row in read_jsonl(file):
             known.setdefault(str(row["example_id"]), []).append(float(str(row["accuracy"])))
-    return {name: fmean(values) for name, values in known.items()}
+    return {prompt: fmean(values) for prompt, values in known.items()}
 
 
-def seeds_of(scores: Path, regime: str) -> int:
+def seeds_of(scores: Path, name: str) -> int:
     """How many training seeds of a regime were scored."""
-    return len([*scores.glob(f"{regime}-[0-9]*.jsonl")])
+    return len([*scores.glob(f"{name}-[0-9]*.jsonl")])
 
 
 def differences(scores: Path) -> dict[str, dict[str, Comparison]]:
     """Of each regime minus the base, by dataset and by role."""
     base = values_of(scores, "base")
     compared: dict[str, dict[str, Comparison]] = {}
-    for regime in REGIMES:
-        own = values_of(scores, regime)
+    for name in REGIMES:
+        own = values_of(scores, name)
         if not own:
             continue
         if own.keys() != base.keys():
-            raise SystemExit(f"{scores}: {regime} and the base have plans of other prompts.")
-        of = {name: name.partition("/")[0] for name in base}
-        groups = {title: [name for name in base if of[name] == key] for key, title in TITLES.items()}
-        groups |= {role: [name for name in base if role_of(of[name]) == role] for role in ("in-domain", "zero-shot")}
-        compared[regime] = {
+            raise SystemExit(f"{scores}: {name} and the base have plans of other prompts.")
+        of = {prompt: prompt.partition("/")[0] for prompt in base}
+        groups = {title: [prompt for prompt in base if of[prompt] == key] for key, title in TITLES.items()}
+        groups |= {
+            role: [prompt for prompt in base if role_of(of[prompt]) == role] for role in ("in-domain", "zero-shot")
+        }
+        compared[name] = {
             title: compare([own[n] for n in names], [base[n] for n in names], names, [of[n] for n in names])
             for title, names in groups.items()
             if names
