@@ -10,13 +10,12 @@ from recipe.cli.console import CommandOutput, out, progress, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import FLAGS, open_for_command, with_cache
 from recipe.cli.reward_options import Config, Folder, settings
-from recipe.config import FUNCTION_NAME, ModelConfig, SamplingConfig
-from recipe.errors import InputError
+from recipe.config import FUNCTION_NAME, ModelConfig, RewardConfig, SamplingConfig
+from recipe.errors import InputError, require_packages
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
     from recipe.audit.results import Audit
-    from recipe.config import RewardConfig
     from recipe.report.elements import Table, TableRow
     from recipe.stats import Interval
     from recipe.types import Procedure
@@ -84,7 +83,6 @@ def audit(
         raise InputError("--sample-model needs --output, the folder that its samples are written to.")
     LOADING.info("loading corpus %s ...", folder)
     from recipe.artifacts import require_writable
-    from recipe.errors import require_packages
 
     require_packages({"report": "the audit", "cpu": "corpus search"})
     from recipe.audit.measure import Extent, audit_rewards, audited_prompts

@@ -14,6 +14,7 @@ from recipe.cli.inputs import Exclude, ExcludeSplit, Folder, Ids, Titles, exclus
 from recipe.cli.served import Server, require_no_other, searched_there
 from recipe.config import CorpusConfig, EncoderConfig
 from recipe.data.narrations import Duplicates, ReadingOptions
+from recipe.errors import InputError, require_packages
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
@@ -74,7 +75,6 @@ def build(
     LOADING.info("loading narrations ...")
     from recipe.corpus.encoder_identity import licence_note
     from recipe.corpus.encoders import encoder_extra
-    from recipe.errors import require_packages
 
     require_packages({"cpu": "corpus search"} | encoder_extra(encoder.name))
     from recipe.corpus.build import build_corpus, narration_source
@@ -168,7 +168,6 @@ def pull(
 
     Example: recipe corpus pull hf://datasets/me/mine corpora/mine
     """
-    from recipe.errors import require_packages
 
     require_packages({"release": "releases of a corpus"})
     from recipe.corpus.encoder_identity import licence_note
@@ -200,7 +199,6 @@ def search(
 
     Example: recipe corpus search corpora/mine "chop the onion" "fry it in butter" -k 3
     """
-    from recipe.errors import InputError
     from recipe.report.elements import Cell, Table, headings, row
     from recipe.text import as_steps
 
@@ -250,7 +248,6 @@ def names(devices: str) -> tuple[str, ...]:
 def searched(folder: Path, devices: str, actors: int) -> "Iterator[Corpus]":
     """The corpus in `folder`, opened where it is to be searched. Raises InputError for devices with actors."""
     from recipe.corpus.store import Corpus
-    from recipe.errors import InputError
 
     if actors and devices:
         raise InputError("--devices and --actors exclude each other; a Ray cluster chooses its devices itself.")

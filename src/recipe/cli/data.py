@@ -9,12 +9,14 @@ from rich.text import Text
 
 from recipe.cli.console import CommandGroup, CommandOutput, err, progress, shows
 from recipe.cli.inputs import Benchmarks, Root, known_benchmarks
+from recipe.data.roles import TITLES, role_of
+from recipe.errors import InputError
+from recipe.types import Example, Procedure
 
 if TYPE_CHECKING:
     from recipe.data.doctor import Diagnosis
     from recipe.data.supervision import CutCount
     from recipe.report.elements import Table
-    from recipe.types import Procedure
 
 app = CommandGroup(
     {"pseudo": "recipe.cli.pseudo:pseudo", "reword": "recipe.cli.reword:reword"},
@@ -44,8 +46,6 @@ def list_benchmarks(root: Root = None) -> CommandOutput:
     Example: recipe data list --root data
     """
     from recipe.data.benchmarks import BENCHMARKS, Summary, find_benchmark
-    from recipe.data.roles import TITLES, role_of
-    from recipe.errors import InputError
     from recipe.report.elements import Table, headings, row
 
     if root is not None and not root.is_dir():
@@ -94,7 +94,6 @@ def export_procedures(
     """
     from recipe.data.benchmarks import BENCHMARKS, require_benchmarks, select_procedures
     from recipe.data.procedures import write_procedures
-    from recipe.errors import InputError
 
     folders = require_benchmarks(root, known_benchmarks(benchmark))
     procedures, no_steps, set_aside = select_procedures(folders, split, progress())
@@ -195,8 +194,6 @@ def prepare(
     from recipe.data.procedures import ProcedureFile, read_procedures
     from recipe.data.reword import with_wording
     from recipe.data.supervision import cut_procedures, limit_videos, mix_supervision
-    from recipe.errors import InputError
-    from recipe.types import Example
 
     train, test = _cut_count(cuts_train, "--cuts-train"), _cut_count(cuts_test, "--cuts-test")
     if (traces is None) != (weak is None):
@@ -335,7 +332,6 @@ def doctor(
 def _diagnosed(diagnosis: "Diagnosis") -> tuple[dict[str, Any], list[str | Text]]:
     """What `doctor` says of a benchmark, as JSON and as lines."""
     from recipe.data.benchmarks import BENCHMARKS
-    from recipe.data.roles import role_of
 
     benchmark, summary = BENCHMARKS[diagnosis.name], diagnosis.summary
     works = []

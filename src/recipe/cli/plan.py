@@ -16,10 +16,10 @@ from recipe.cli.models import ASKED, SEARCH, open_for_command, phi_settings, req
 from recipe.cli.reward_options import open_verifier
 from recipe.cli.served import Server, planned_there, require_no_other
 from recipe.clock import read_clock
-from recipe.config import FrameConfig, ModelConfig, PlanConfig, SamplingConfig, SearchConfig
+from recipe.config import FrameConfig, ModelConfig, PhiConfig, PlanConfig, SamplingConfig, SearchConfig
 from recipe.errors import InputError
 from recipe.text import distinct_plans
-from recipe.types import Example, Segment
+from recipe.types import Example, Malformed, Plan, Segment
 
 if TYPE_CHECKING:
     from recipe.models.protocol import Answer
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from recipe.planning.predictions import SearchRecord
     from recipe.planning.search import PlanSearch
     from recipe.reward.verifier import Verifier
-    from recipe.types import Example, Malformed, Plan
 
 
 @with_settings(
@@ -163,7 +162,6 @@ def _request(
         return request
     if history:
         raise InputError("--history and --video exclude each other; give one of them.")
-    from recipe.config import PhiConfig
     from recipe.perception.frames import read_frames
     from recipe.perception.phi import Phi
 

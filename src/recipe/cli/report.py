@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from recipe.artifacts import read_json, read_jsonl, require_writable, write_text
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 
@@ -67,7 +68,6 @@ def report(
         raise typer.BadParameter("goes with a run folder.", param_hint="--figure")
     if output is None:
         raise typer.BadParameter("is missing; name the page to write.", param_hint="--output")
-    from recipe.artifacts import require_writable, write_text
     from recipe.evaluation.scoreboard.page import make_report, render_page
     from recipe.evaluation.scoreboard.sources import gather
     from recipe.evaluation.scoreboard.views import NO_EXPLANATIONS, explain_plans
@@ -136,7 +136,6 @@ def _metrics(run: Path) -> CommandOutput:
 
     Raises InputError for a folder that holds no results.
     """
-    from recipe.artifacts import read_json, read_jsonl
     from recipe.errors import InputError
     from recipe.report.elements import Table, headings, row
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import BeforeValidator, Field
 
-from recipe.artifacts import to_json
+from recipe.artifacts import require_writable, to_json, write_jsonl
 from recipe.cli.console import CommandGroup, CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, Method, Pool, after, open_verifier
 from recipe.errors import InputError
@@ -85,7 +85,6 @@ def score(
     Example: recipe reward score --corpus corpora/mine --goal "Make tea" --history "Boil water"
     --continuation "Pour the water" --continuation "Lift the car"
     """
-    from recipe.artifacts import require_writable, write_jsonl
 
     if rows is None and not (goal or history or continuation):
         raise InputError("there is nothing to score; give --input, or --goal, --history and --continuation.")

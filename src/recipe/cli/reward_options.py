@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from recipe.config import RewardConfig, load_config
+
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from recipe.config import RewardConfig
     from recipe.reward.verifier import Verifier
 
 
@@ -45,7 +46,6 @@ def settings(config: Path | None, method: str | None, pool: str | None) -> "Rewa
     A function of the user's own is named with the hash of its source file. Raises ConfigError, and InputError for a
     function that cannot be loaded.
     """
-    from recipe.config import RewardConfig, load_config
     from recipe.reward.own import pinned_reward
 
     chosen = RewardConfig() if config is None else load_config(config, RewardConfig)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from recipe.artifacts import JsonObject, locked, remove, require_writable
 from recipe.cli.console import CommandOutput, progress, shows
 from recipe.cli.reward_options import Config, Folder, settings
-from recipe.errors import InputError
+from recipe.errors import InputError, require_packages
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
-    from recipe.artifacts import JsonObject
     from recipe.mining.self_training import Gate
     from recipe.report.elements import Table
 
@@ -48,12 +48,10 @@ def self_train(
 
     Example: recipe reward self-train --corpus corpora/mine --output rewards/mine
     """
-    from recipe.artifacts import locked, remove, require_writable
     from recipe.audit.samples import prompt_examples
     from recipe.corpus.store import Corpus
     from recipe.data.examples import write_examples
     from recipe.data.procedures import read_procedures
-    from recipe.errors import require_packages
     from recipe.mining.self_training import pseudo_set, self_train
     from recipe.planning.prediction_files import read_predictions
     from recipe.reward.self_trained import CARD

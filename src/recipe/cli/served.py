@@ -5,7 +5,7 @@ refuses. Plans are those of the page, by its model, its settings and its corpus.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,8 +15,6 @@ import typer
 from recipe.errors import ComputeError, InputError, require_packages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from recipe.explain.records import Explanation
     from recipe.http import HttpClient
     from recipe.reward.scorer import PromptGroup

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recipe.artifacts import to_json
+from recipe.artifacts import locked, read_json, read_jsonl, to_json
 from recipe.cli.console import (
     Changes,
     CommandGroup,
@@ -21,7 +21,7 @@ from recipe.cli.console import (
     shows,
 )
 from recipe.cli.flags import require_file_of, settable, setting_keys
-from recipe.errors import RecipeError
+from recipe.errors import RecipeError, require_packages
 from recipe.progress import LOADING
 
 if TYPE_CHECKING:
@@ -217,9 +217,7 @@ def _run(
 
     Of several processes the first one locks the folder, reports and prints.
     """
-    from recipe.artifacts import locked, read_json, read_jsonl
     from recipe.config.training import read_training
-    from recipe.errors import require_packages
 
     # Before the processes know of each other, one of each machine speaks.
     speaks = os.environ.get("LOCAL_RANK", "0") == "0"

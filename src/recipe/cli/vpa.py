@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
+from recipe.artifacts import read_text, require_writable, to_json
 from recipe.cli import console
 from recipe.cli.console import CommandGroup, CommandOutput, shows
 from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import MODEL, open_for_command, with_cache
-from recipe.config import ModelConfig, VidAssistConfig
+from recipe.config import EncoderConfig, ModelConfig, VidAssistConfig
 from recipe.errors import InputError, listed
 from recipe.prompting import visible
 
@@ -44,8 +45,6 @@ class SampleSource(NamedTuple):
 
         Raises InputError for options that do not go together.
         """
-        from recipe.artifacts import read_text
-        from recipe.config import EncoderConfig
         from recipe.corpus.encoders import open_encoder
         from recipe.data.examples import read_examples
         from recipe.data.histories import read_histories, with_histories
@@ -204,7 +203,6 @@ def examples(
 
     Example: recipe vpa examples --root data --output vpa.jsonl
     """
-    from recipe.artifacts import require_writable
     from recipe.data.examples import write_examples
     from recipe.evaluation.vpa.protocol import cut_samples, read_release
 
@@ -265,7 +263,6 @@ def plan(
 
     Example: recipe vpa plan --root data --model base --recipe-model runs/grpo/model --beam 2 --output predictions.jsonl
     """
-    from recipe.artifacts import require_writable
     from recipe.models.costs import Budget
     from recipe.planning.vidassist.methods import with_planner
     from recipe.planning.vidassist.trace import count_sentences, trace_of
@@ -319,7 +316,6 @@ def trace(
 
     Example: recipe vpa trace predictions.trace.jsonl --example crosstask/-9lVZgN7pGE/3
     """
-    from recipe.artifacts import to_json
     from recipe.planning.vidassist.trace import read_trace
     from recipe.report.elements import Cell, Table, headings, row
 

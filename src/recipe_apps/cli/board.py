@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from recipe.artifacts import cache_folder, not_a_file, require_writable, write_json, write_text
 from recipe.cli import console
 from recipe.cli.console import CommandGroup, CommandOutput, shows
-from recipe.cli.flags import settable, setting_keys, with_settings
+from recipe.cli.flags import require_file_of, settable, setting_keys, with_settings
 from recipe.cli.models import JUDGE
 from recipe.cli.reward_options import service_token
-from recipe.config import ModelConfig
-from recipe.errors import InputError
+from recipe.config import ModelConfig, load_config
+from recipe.errors import InputError, require_packages
 
 if TYPE_CHECKING:
     from recipe.report.elements import Table
@@ -49,7 +50,6 @@ def _lower_priority() -> None:
 
 
 def _require_board() -> None:
-    from recipe.errors import require_packages
 
     require_packages(dict.fromkeys(("board", "serve", "report"), "the evaluation board"))
 
@@ -95,8 +95,6 @@ def init(
         folder = run if run is not None else (_DEMO if (_DEMO / "data" / "test.jsonl").is_file() else None)
         board, tokens = demo_board(database, folder, encoder)
     else:
-        from recipe.cli.flags import require_file_of
-        from recipe.config import load_config
         from recipe_apps.board.settings import BoardSettings
 
         assert config is not None
@@ -195,8 +193,6 @@ def worker(
     # The job waits in the queue while the endpoint is away, so that pages say so; a request need not wait as well.
     judge = model if "patience" in model.model_fields_set else model.model_copy(update={"patience": 20.0})
     if judge.cache is None:
-        from recipe.artifacts import cache_folder
-
         judge = judge.model_copy(update={"cache": cache_folder() / "board"})
     with _opened(database) as board:
         from recipe_apps.board.work import Worker
@@ -222,7 +218,6 @@ def check(
 
     Example: recipe board check predictions.jsonl --questions questions.jsonl
     """
-    from recipe.artifacts import not_a_file
     from recipe.data.examples import read_examples
     from recipe_apps.board.validation import MOST_BYTES, check_submission
 
@@ -244,7 +239,6 @@ def check(
 
 @contextmanager
 def _client(url: str, token_file: Path | None) -> "Iterator[BoardClient]":
-    from recipe.errors import require_packages
 
     require_packages({"client": "a board's client"})
     from recipe_apps.board.client import BoardClient
@@ -271,7 +265,6 @@ def submit(
 
     Example: recipe board submit predictions.jsonl --track world --system mine --url http://host:8002 --token-file token
     """
-    from recipe.artifacts import not_a_file
     from recipe.report.elements import Table
 
     if not file.is_file():
@@ -410,7 +403,6 @@ def export(
 
     Example: recipe board export 9f2c51aa03b4d6e7 --output board.csv
     """
-    from recipe.artifacts import require_writable, write_json, write_text
 
     require_writable(output)
     with _opened(database) as opened:

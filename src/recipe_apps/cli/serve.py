@@ -12,7 +12,7 @@ from recipe.cli.flags import SettingsTable, with_settings
 from recipe.cli.models import ASKED, FLAGS, SEARCH, open_for_command, phi_settings, require_searchable
 from recipe.cli.reward_options import Method, service_token, settings
 from recipe.config import FrameConfig, ModelConfig, PhiConfig, SamplingConfig, SearchConfig, Settings
-from recipe.errors import InputError
+from recipe.errors import InputError, require_packages
 
 if TYPE_CHECKING:
     from recipe.models.model import Model
@@ -89,7 +89,6 @@ def serve(
 
     Example: recipe serve --model runs/mine/model --corpus corpora/mine --port 8001
     """
-    from recipe.errors import require_packages
 
     require_packages({"serve": "the planner page", "report": "the planner page", "cpu": "corpus search"})
     from recipe.corpus.store import Corpus

@@ -10,7 +10,7 @@ import typer
 
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
-from recipe.cli.flags import settable, setting_keys
+from recipe.cli.flags import require_file_of, settable, setting_keys
 from recipe.cli.models import open_for_command
 
 if TYPE_CHECKING:
@@ -83,7 +83,6 @@ def reproduce(
 
     Example: recipe reproduce all --scale tiny --data world
     """
-    from recipe.cli.flags import require_file_of
     from recipe.errors import InputError, require_packages
     from recipe_studies.reproduce.study import Endpoints, PaperStudy, load_endpoints
 

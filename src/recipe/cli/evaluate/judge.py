@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from recipe.artifacts import fingerprint, require_writable
 from recipe.cli import console
 from recipe.cli.console import CommandOutput
 from recipe.cli.evaluate.runner import PlanOptions, measure_command, open_embed
@@ -95,7 +96,6 @@ def judge(
 
     Example: recipe evaluate judge plans.jsonl --examples test.jsonl --judge proxy --output proxy.json
     """
-    from recipe.artifacts import fingerprint
     from recipe.data.examples import read_examples
     from recipe.evaluation.judge.llm import Judge, JudgingCost, LlmJudge
     from recipe.evaluation.judge.measures import RubricMeasure
@@ -204,7 +204,6 @@ def diversity(
 
     Example: recipe evaluate diversity plans.jsonl --examples test.jsonl --judge proxy --output diversity.json
     """
-    from recipe.artifacts import require_writable
     from recipe.data.examples import read_examples, write_examples
     from recipe.evaluation.diversity.judges import DiversityJudge, LlmDiversityJudge, ProxyDiversityJudge, render
     from recipe.evaluation.diversity.plans import chosen_prompts, sampled_plans

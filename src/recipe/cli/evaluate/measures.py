@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from recipe.artifacts import require_writable, to_json, write_json
 from recipe.cli import console
 from recipe.cli.console import CommandOutput, shows
 from recipe.cli.evaluate.runner import PlanOptions, measure_command
@@ -88,7 +89,6 @@ def validity(
 
     Example: recipe evaluate validity plans.jsonl --examples test.jsonl --graphs data/captaincook4d --output v.json
     """
-    from recipe.artifacts import to_json
     from recipe.evaluation.validity.scores import ValidityMeasure, agreement_with, agreements, read_judged
     from recipe.planning.rerank import reward_predictions
 
@@ -125,7 +125,6 @@ def histories(
 
     Example: recipe evaluate histories --examples test.jsonl --histories phi.jsonl
     """
-    from recipe.artifacts import require_writable, write_json
     from recipe.config import EncoderConfig
     from recipe.corpus.encoders import open_encoder
     from recipe.data.examples import read_examples
@@ -174,7 +173,6 @@ def compare(
 
     Example: recipe evaluate compare rl.json base.json --examples test.jsonl
     """
-    from recipe.artifacts import require_writable, to_json, write_json
     from recipe.evaluation.compare import compare_systems
     from recipe.evaluation.scoreboard.sources import gather
 
@@ -204,7 +202,6 @@ def agreement(
 
     Example: recipe evaluate agreement llama.json proxy.json --ratings ann.csv --examples test.jsonl
     """
-    from recipe.artifacts import require_writable, to_json, write_json
     from recipe.evaluation.agreement import agreement_of, raters_of
     from recipe.evaluation.scoreboard.sources import gather
 
