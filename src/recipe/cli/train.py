@@ -151,7 +151,7 @@ def _checked(
     with progress().task("checking the run"):
         checked = check_run(stage, settings)
     lines = [*([] if shown is None else [json_text(shown)]), *finding_lines(checked.findings)]
-    value = ({} if shown is None else {"config": shown}) | to_json(checked)
+    value = ({} if shown is None else {"config": shown}) | to_json(checked) | {"ready": checked.ready}
     if measured and checked.ready:
         from recipe.training.cost import measure
 

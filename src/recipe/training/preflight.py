@@ -111,8 +111,11 @@ class Preflight:
     findings: tuple[Requirement, ...]
     estimate: MemoryEstimate | None
     """None where the model's size is not known."""
-    ready: bool
-    """Whether nothing is missing."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing is missing."""
+        return all(finding.state != "missing" for finding in self.findings)
 
 
 def check_run(stage: Stage, config: AnyTraining) -> Preflight:
@@ -164,7 +167,7 @@ def check_run(stage: Stage, config: AnyTraining) -> Preflight:
             findings += estimate.room()
         except RecipeError as error:
             findings.append(Requirement("model", "missing", str(error)))
-    return Preflight(stage, tuple(findings), estimate, all(finding.state != "missing" for finding in findings))
+    return Preflight(stage, tuple(findings), estimate)
 
 
 def _packages(config: AnyTraining) -> str:

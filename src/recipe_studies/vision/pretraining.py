@@ -297,7 +297,7 @@ class TokenisedExample:
     answer: list[int]
 
 
-def freeze_tower(checkpoint: Checkpoint) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
+def _freeze_tower(checkpoint: Checkpoint) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
     """Freeze the tower of a video model but for its merger; returns the weights of the decoder and of the merger."""
     visual = tower_of(checkpoint).model
     for weight in visual.parameters():
@@ -334,7 +334,7 @@ def align_decoder(
     few = examples[: max(batch, round(text_share * len(examples)))]
     _, written = tokenise_examples(checkpoint, world, few, shown=False)
     tower = tower_of(checkpoint)
-    decoder, merger = freeze_tower(checkpoint)
+    decoder, merger = _freeze_tower(checkpoint)
 
     def losses() -> Iterator[torch.Tensor]:
         rng, draw = random.Random(f"align {seed}"), generator(("align", seed))

@@ -161,21 +161,21 @@ class WorldReader:
         return GraphPlan(graph, self._world.wordings, before, plan + nothing, read, similarities, len(unread))
 
 
-class StepCandidate(NamedTuple):
+class _StepCandidate(NamedTuple):
     """A step that a line may name."""
 
     step: str
     similarity: float
 
 
-class Candidates(NamedTuple):
+class _Candidates(NamedTuple):
     """The steps that a line may name, best first; none for a line that names no step."""
 
-    first: tuple[StepCandidate, ...] = ()
-    then: tuple[StepCandidate, ...] = ()
+    first: tuple[_StepCandidate, ...] = ()
+    then: tuple[_StepCandidate, ...] = ()
     """Only where all of `first` are done."""
 
-    def free(self, done: frozenset[str]) -> list[StepCandidate]:
+    def free(self, done: frozenset[str]) -> list[_StepCandidate]:
         """Those that are not done. A line that only repeats its step is a repeat, unless a twin is still open."""
         free = ([own for own in steps if own.step not in done] for steps in (self.first, self.then))
         return next(filter(None, free), [])
@@ -216,7 +216,7 @@ class _State:
         return tuple(reversed(steps))
 
 
-class Chooser:
+class _Chooser:
     """Chooses which steps of one task graph lines name."""
 
     def __init__(self, graph: TaskGraph) -> None:
@@ -238,7 +238,7 @@ class Chooser:
             for step, direct in graph.after.items()
         }
 
-    def choose(self, lines: Sequence[Candidates], history: int) -> PlanKey:
+    def choose(self, lines: Sequence[_Candidates], history: int) -> PlanKey:
         """The step of each line, None for a line that names none; the first `history` lines are done already.
 
         A search over the sets of steps that can be done after each line, which keeps the cheapest way to each set.
@@ -297,30 +297,30 @@ class Matcher:
                 self._exact[text].append(step)
         between = np.maximum.reduceat(self._by_step(vectors), self._starts, axis=0)
         self._twins = {
-            step: tuple(StepCandidate(self._steps[j], float(row[j])) for j in np.flatnonzero(row >= TWINS) if j != i)
+            step: tuple(_StepCandidate(self._steps[j], float(row[j])) for j in np.flatnonzero(row >= TWINS) if j != i)
             for i, (step, row) in enumerate(zip(self._steps, between, strict=True))
         }
 
-    def exact(self, text: str) -> Candidates | None:
+    def exact(self, text: str) -> _Candidates | None:
         """The steps whose words `text` has, with their twins; None for other words."""
         if not (steps := self._exact.get(same_words(text))):
             return None
         twins = {twin.step: twin for step in reversed(steps) for twin in self._twins[step] if twin.step not in steps}
         nearest_first = sorted(twins.values(), key=lambda twin: -twin.similarity)
-        return Candidates(tuple(StepCandidate(step, 1.0) for step in steps), tuple(nearest_first))
+        return _Candidates(tuple(_StepCandidate(step, 1.0) for step in steps), tuple(nearest_first))
 
-    def near(self, vector: Vectors) -> Candidates:
+    def near(self, vector: Vectors) -> _Candidates:
         """The steps that a text in other words may mean, by its vector float32 [d]."""
         row = self._by_step(vector[None])[0]
         best = float(row.max())
         if best < self._threshold:
-            return Candidates()
+            return _Candidates()
         order = np.argsort(-row, kind="stable")
         # A step below the threshold is no reading, however near the best one is.
         near = [self._steps[j] for j in order if row[j] >= max(best - self._margin, self._threshold)]
         twins = {meant.step for meant in self._twins[near[0]]}
-        return Candidates(
-            tuple(StepCandidate(self._steps[j], float(row[j])) for j in order if self._steps[j] in twins.union(near))
+        return _Candidates(
+            tuple(_StepCandidate(self._steps[j], float(row[j])) for j in order if self._steps[j] in twins.union(near))
         )
 
     def _by_step(self, vectors: Vectors) -> Vectors:
@@ -389,9 +389,9 @@ class GraphReader:
         self._embed, self._split_lines = embed, split_lines
         vectors = zip(graphs.by_key.items(), wording_vectors(graphs, embed), strict=True)
         self._matchers = {key: Matcher(graph, own, threshold, margin) for (key, graph), own in vectors}
-        self._choosers = {key: Chooser(graph.graph) for key, graph in graphs.by_key.items()}
+        self._choosers = {key: _Chooser(graph.graph) for key, graph in graphs.by_key.items()}
         # An empty line names no step.
-        self._known: dict[str, dict[str, Candidates]] = defaultdict(lambda: {"": Candidates()})
+        self._known: dict[str, dict[str, _Candidates]] = defaultdict(lambda: {"": _Candidates()})
 
     def knows(self, goal: str) -> bool:
         """Whether the goal has a task graph."""
