@@ -127,8 +127,8 @@ def test_a_streamed_completion_is_the_completion(checkpoint: Checkpoint, asked: 
     with torch.no_grad():
         [whole] = complete(checkpoint.model, prompts[:1], likeliest, ends=[], longest=7, clips=shown[:1])
         made = list(steps(checkpoint.model, prompts[:1], likeliest, ends=[], longest=7, clips=shown[:1]))
-        assert [token for tokens, _ in made for token in tokens] == whole
-    assert [ended for _, ended in made] == [[False]] * 6 + [[True]]
+        assert [token for _, tokens, _ in made for token in tokens] == whole
+    assert [ended for _, _, ended in made] == [[False]] * 6 + [[True]]
 
 
 def test_the_context_counts_tokens_and_not_positions(checkpoint: Checkpoint, asked: Any) -> None:
