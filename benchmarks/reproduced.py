@@ -3,8 +3,8 @@
     python benchmarks/reproduced.py 'CORPUS=RUN' 'OTHER CORPUS=RUN' [--coverage FILE FILE] [--note TEXT]
 
 RUN is the folder of `recipe reproduce main regimes --data DIR --output RUN`, with `--corpus` for another corpus than
-DIR's narrations. A prompt's value is its mean over samples and seeds of the judge's accuracy in percent; differences to
-the base are paired by prompt, of datasets of one role over datasets of their means, with 95% intervals over prompts.
+DIR's narrations. A prompt's value is its mean over samples of the judge's accuracy in percent; differences to the base
+are paired by prompt, of datasets of one role over datasets of their means, with 95% intervals over seeds and prompts.
 --coverage names, for each run, what `recipe reward coverage --tasks RUN/tiny/data/train.jsonl --json` says of its
 corpus.
 """
@@ -15,11 +15,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from common import add_json, write_result
 
 from recipe.artifacts import read_jsonl
-from recipe.data.roles import TITLES, role_of
-from recipe.stats import Comparison, compare
+from recipe.data.roles import ROLES, TITLES, role_of
+from recipe.stats import Interval, seeded_interval
 from recipe_studies.reproduce.study import regime
 
 REGIMES = ("sft-annotated", "sft-ht100m", "rl", "sft-rl", "rl-grounded", "rounds-grounded", "control-r0",
@@ -27,57 +28,46 @@ REGIMES = ("sft-annotated", "sft-ht100m", "rl", "sft-rl", "rl-grounded", "rounds
 STATES = {"known": "known", "partly": "in part", "unknown": "not known"}
 
 
-def values_of(scores: Path, name: str) -> dict[str, float]:
-    """The mean of each prompt over samples and seeds; empty for a regime that did not run."""
-    known: dict[str, list[float]] = {}
-    for file in sorted(scores.glob(f"{name}.jsonl")) or sorted(scores.glob(f"{name}-[0-9]*.jsonl")):
+def values_of(scores: Path, name: str) -> list[dict[str, float]]:
+    """The mean over samples of each prompt, a row for each training seed; empty for a regime that did not run."""
+    files = sorted(scores.glob(f"{name}.jsonl")) or sorted(scores.glob(f"{name}-[0-9]*.jsonl"))
+    rows = []
+    for file in files:
+        known: dict[str, list[float]] = {}
         for _, row in read_jsonl(file):
             known.setdefault(str(row["example_id"]), []).append(float(str(row["accuracy"])))
-    return {prompt: fmean(values) for prompt, values in known.items()}
+        rows.append({prompt: fmean(values) for prompt, values in known.items()})
+    return rows
 
 
-def seeds_of(scores: Path, name: str) -> int:
-    """How many training seeds of a regime were scored."""
-    return len([*scores.glob(f"{name}-[0-9]*.jsonl")])
-
-
-def differences(scores: Path) -> dict[str, dict[str, Comparison]]:
-    """Of each regime minus the base, by dataset and by role."""
-    base = values_of(scores, "base")
-    compared: dict[str, dict[str, Comparison]] = {}
+def differences(scores: Path) -> dict[str, dict[str, Interval]]:
+    """Of each regime minus the base, by dataset and by role, with the number of training seeds."""
+    [base] = values_of(scores, "base")
+    datasets = {prompt: prompt.partition("/")[0] for prompt in base}
+    groups = {title: [prompt for prompt in base if datasets[prompt] == key] for key, title in TITLES.items()}
+    groups |= {role: [prompt for prompt in base if role_of(datasets[prompt]) == role] for role in ROLES}
+    compared: dict[str, dict[str, Interval]] = {}
     for name in REGIMES:
-        own = values_of(scores, name)
-        if not own:
-            continue
-        if own.keys() != base.keys():
+        rows = values_of(scores, name)
+        if any(row.keys() != base.keys() for row in rows):
             raise SystemExit(f"{scores}: {name} and the base have plans of other prompts.")
-        of = {prompt: prompt.partition("/")[0] for prompt in base}
-        groups = {title: [prompt for prompt in base if of[prompt] == key] for key, title in TITLES.items()}
-        groups |= {
-            role: [prompt for prompt in base if role_of(of[prompt]) == role] for role in ("in-domain", "zero-shot")
-        }
-        compared[name] = {
-            title: compare([own[n] for n in names], [base[n] for n in names], names, [of[n] for n in names])
-            for title, names in groups.items()
-            if names
-        }
+        if rows:
+            compared[name] = {
+                title: seeded_interval(
+                    np.array([[row[prompt] - base[prompt] for prompt in prompts] for row in rows]),
+                    [datasets[prompt] for prompt in prompts],
+                    prompts,
+                )
+                for title, prompts in groups.items()
+                if prompts
+            }
     return compared
 
 
-def means(scores: Path) -> dict[str, float]:
-    """The base's accuracy on each dataset."""
-    base = values_of(scores, "base")
-    own = {
-        title: [value for name, value in base.items() if name.startswith(f"{key}/")] for key, title in TITLES.items()
-    }
-    return {title: fmean(values) for title, values in own.items() if values}
-
-
-def cell(comparison: Comparison) -> str:
+def cell(difference: Interval) -> str:
     """A difference in points as `+0.7 [−0.6, 2.0]`."""
-    one = comparison.difference
-    ends = "" if one.low is None else f" [{one.low:.1f}, {one.high:.1f}]"
-    return f"{one.mean:+.1f}{ends}".replace("-", "−")
+    ends = "" if difference.low is None else f" [{difference.low:.1f}, {difference.high:.1f}]"
+    return f"{difference.mean:+.1f}{ends}".replace("-", "−")
 
 
 def main() -> None:
@@ -95,11 +85,11 @@ def main() -> None:
         scores = Path(run) / args.scale / "scores"
         compared = differences(scores)
         rows += [
-            [f"{regime(name).title}; {corpus}", *map(cell, own.values()), str(seeds_of(scores, name))]
+            [f"{regime(name).title}; {corpus}", *map(cell, own.values()), str(len(values_of(scores, name)))]
             for name, own in compared.items()
         ]
         columns = ["", *next(iter(compared.values())), "seeds"]
-        values[corpus] = {"base": means(scores), "differences": compared}
+        values[corpus] = compared
     known = []
     for given, file in zip(args.runs, args.coverage, strict=bool(args.coverage)):
         states = [task["state"] for task in json.loads(file.read_text(encoding="utf-8"))["tasks"]]
