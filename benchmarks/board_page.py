@@ -24,6 +24,7 @@ import zlib
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from common import add_json, table, write_result
@@ -51,7 +52,7 @@ def pictures(url: str, token: str, output: Path, axe: Path | None) -> list[str]:
     system = next(row["submission"] for row in rows if not row["control"])
     paths = {"index": "/", "board": f"/boards/{board}", "system": f"/systems/{system}", "missing": "/boards/none"}
     paths |= {name: f"/{name}" for name in SHELLS}
-    faults = []
+    faults, said = [], list[str]()
     output.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -59,9 +60,9 @@ def pictures(url: str, token: str, output: Path, axe: Path | None) -> list[str]:
             context = browser.new_context(**VIEWS[view], bypass_csp=axe is not None)
             for name, path in paths.items():
                 page = context.new_page()
-                said: list[str] = []
-                page.on("console", lambda message, said=said: message.type == "error" and said.append(message.text))
-                page.on("pageerror", lambda error, said=said: said.append(str(error)))
+                said.clear()
+                page.on("console", lambda line: said.append(line.text) if line.type == "error" else None)
+                page.on("pageerror", lambda error: said.append(str(error)))
                 page.goto(url + path)
                 if name in SHELLS:
                     page.evaluate("token => sessionStorage.setItem('token', token)", token)
@@ -72,7 +73,7 @@ def pictures(url: str, token: str, output: Path, axe: Path | None) -> list[str]:
                 if width > VIEWS[view]["viewport"]["width"]:
                     said.append(f"the page is {width} pixels wide")
                 if axe is not None:
-                    said += axe_faults(page, axe)
+                    said.extend(axe_faults(page, axe))
                 page.screenshot(path=output / f"{view}-{name}.png", full_page=True)
                 # A page that is not there is an error of the console, too.
                 faults += [f"{view} {name}: {one}" for one in said if not (name == "missing" and "404" in one)]
@@ -140,8 +141,8 @@ def fill(board: Board, count: int, systems: int) -> str:
         for own in range(systems):
             values = np.clip(base + rng.normal(0, 0.2, len(base)) - own / systems / 2, 0, 1).tolist()
             rows = [Row(one.example_id, {"score": v}) for one, v in zip(references.examples, values, strict=True)]
-            opened.measure.rows = lambda *_, rows=rows: rows
-            of_system.append(opened.score([]))
+            with patch.object(opened.measure, "rows", return_value=rows):
+                of_system.append(opened.score([]))
         for number in range(count):
             own = number % systems
             figures, values = of_system[own]
@@ -159,7 +160,7 @@ def fill(board: Board, count: int, systems: int) -> str:
             session.add(Score(
                 submission=name, scorer=scorer.id, figures=to_json(figures), per_example=blob, created=now
             ))  # fmt: skip
-        touch(session, scorer.id)
+        touch(session, [scorer.id])
 
     board.database.write(write)
     return str(scorer.id)

@@ -54,7 +54,7 @@ class NoEncoder:
 
     def __init__(self, dimension: int, most: int = 1 << 14) -> None:
         vectors = np.random.default_rng(0).standard_normal((most, dimension), dtype=np.float32)
-        self._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        self._vectors: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     @property
     def identity(self) -> EncoderIdentity:

@@ -121,7 +121,7 @@ def measured(task: Task, ffmpeg: str | None) -> dict[str, Any]:
         for system in systems:
             run = once(task, system, ffmpeg or "")
             known = best.get(system, run)
-            best[system] = Run(*(min(pair) for pair in zip(run[:2], known[:2], strict=True)), max(run[2], known[2]))
+            best[system] = Run(min(run[0], known[0]), min(run[1], known[1]), max(run[2], known[2]))
     told = ", ".join(f"{name} {run.processor_seconds:.2f} s" for name, run in best.items())
     print(f"{task.video.name}, {task.sampling}: {told}", flush=True)
     runs = {name: run._asdict() for name, run in best.items()}
@@ -156,7 +156,8 @@ def spawn(command: list[str], inside: bool = False) -> Run:
     if process.returncode:
         raise SystemExit(f"{command[0]} ended with {process.returncode}")
     spent = time.perf_counter() - begin, usage.ru_utime + usage.ru_stime
-    return Run(*(json.loads(printed) if inside else spent), usage.ru_maxrss / 1024)
+    wall, processor_time = json.loads(printed) if inside else spent
+    return Run(wall, processor_time, usage.ru_maxrss / 1024)
 
 
 def answer(**request: Any) -> Any:

@@ -14,7 +14,10 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from common import add_json, interleaved, once, table, write_result
@@ -37,13 +40,8 @@ open_encoder(EncoderConfig(name="minilm", device="cpu"), fixed_shape=True).encod
 
 def opened(bert: bool, fixed_shape: bool) -> Encoder:
     """MiniLM, computed by `Bert` or by sentence-transformers."""
-    kept = sentence_transformer.Bert
-    try:
-        if not bert:
-            sentence_transformer.Bert = None  # type: ignore[assignment,misc]
+    with nullcontext() if bert else patch.object(sentence_transformer, "Bert", None):
         return open_encoder(EncoderConfig(name="minilm", device="cpu"), fixed_shape=fixed_shape)
-    finally:
-        sentence_transformer.Bert = kept  # type: ignore[misc]
 
 
 def in_parts(encoder: Encoder, texts: Sequence[str]) -> None:
@@ -77,8 +75,8 @@ def main() -> None:
     difference = float(np.abs(batches[ours].encode(texts) - batches[theirs].encode(texts)).max())
     tasks: dict[tuple[str, str], Callable[[], object]] = {}
     for name in (ours, theirs):
-        tasks["corpus", name] = lambda encoder=batches[name]: encoder.encode(texts)
-        tasks["steps", name] = lambda encoder=steps[name]: in_parts(encoder, texts)
+        tasks["corpus", name] = partial(batches[name].encode, texts)
+        tasks["steps", name] = partial(in_parts, steps[name], texts)
     first = {task: once(work, 1)[0] for task, work in tasks.items()}
     times = interleaved(tasks, first, 1, repeats, seconds=600)
     starts = {name: statistics.median(start(name == ours) for _ in range(repeats)) for name in (ours, theirs)}

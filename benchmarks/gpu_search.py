@@ -133,7 +133,7 @@ def bandwidth(vectors: torch.Tensor, repeats: int) -> float:
     """GB/s of a sum over the vectors."""
     # Of 64 bits: a sum of narrower integers first copies all of them to that width.
     whole = vectors.view(torch.int64)
-    return vectors.numel() * vectors.element_size() / timed(whole.sum, repeats).median / 1e6
+    return float(vectors.numel() * vectors.element_size() / timed(whole.sum, repeats).median / 1e6)
 
 
 def product(kind: torch.dtype, device: str, repeats: int, size: int) -> float:

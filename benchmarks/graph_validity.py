@@ -495,7 +495,7 @@ def natural_errors(study: Study) -> dict[str, Any]:
     """AUC of validity between recordings without errors and with errors of a kind; and its parts."""
     reader = study.reader()
     scored = [(one, reader.read(one.goal, (), performed(one)).score()) for one in study.recordings]
-    groups = {
+    groups: dict[str, Callable[[frozenset[str]], bool]] = {
         "any error": lambda tags: bool(tags),
         "order error": lambda tags: "Order Error" in tags,
         "missing step": lambda tags: "Missing Step" in tags,
@@ -593,7 +593,7 @@ def _another(own: GoalGraph, order: Steps, at: int, rng: random.Random, tries: i
 
 def _overlapping_only(procedure: Procedure, reading: GraphPlan) -> bool:
     """Whether each dependency that a recording breaks is of steps that went on at the same time."""
-    first = {step: index for index, step in reversed(list(enumerate(reading.plan)))}
+    first = {step: index for index, step in reversed(list(enumerate(reading.plan))) if step is not None}
     broken = [
         (procedure.steps[first[earlier]], procedure.steps[index])
         for step, index in first.items()

@@ -138,7 +138,7 @@ def coverage(design: Design, trials: int, seed: int) -> dict[str, float | None]:
     for _ in range(trials):
         one = draw(rng, design)
         if design.symmetric:
-            compared = compare(one.values, np.zeros(len(one.values)), one.videos, one.datasets)
+            compared = compare(one.values.tolist(), [0.0] * len(one.values), one.videos, one.datasets)
             alarms += compared.p_value <= LEVEL
             found.append(compared.difference)
         else:

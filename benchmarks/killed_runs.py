@@ -24,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,7 @@ def train(settings: Settings, steps: Path) -> None:
     elif isinstance(settings, SFTConfig):
         train_sft(settings, Steps(steps))
     else:
+        assert settings.corpus is not None
         verifier = Verifier(Corpus.open(settings.corpus), settings.reward)
         if isinstance(settings, GRPOConfig):
             train_grpo(settings, verifier, Steps(steps))
@@ -171,7 +173,7 @@ def killed_training(folder: Path, arguments: argparse.Namespace) -> Iterator[dic
     for stage in arguments.stages:
         whole = stages[stage].model_copy(update={"output": folder / f"{stage}-whole"})
         began = time.monotonic()
-        wait(in_child(lambda settings=whole: train(settings, folder / "steps")))
+        wait(in_child(partial(train, whole, folder / "steps")))
         steps = int((folder / "steps").read_text())
         seconds, wanted = (time.monotonic() - began) / steps, outcome(whole.output)
         for number in range(arguments.moments):
@@ -179,14 +181,14 @@ def killed_training(folder: Path, arguments: argparse.Namespace) -> Iterator[dic
             killed_at = []
             for _ in range(arguments.kills):
                 (folder / "steps").write_text("0")
-                child = in_child(lambda settings=run: train(settings, folder / "steps"))
+                child = in_child(partial(train, run, folder / "steps"))
                 wait_for(child, folder / "steps", draw.randint(0, steps))
                 time.sleep(draw.uniform(0, seconds))
                 child.kill()
                 child.join()
                 killed_at.append(int((folder / "steps").read_text() or 0))
             finished = (run.output / "model").is_dir()
-            wait(in_child(lambda settings=run: train(settings, folder / "steps")))
+            wait(in_child(partial(train, run, folder / "steps")))
             resumed = outcome(run.output)
             unequal = [key for key, value in wanted.items() if resumed[key] != value]
             yield {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from common import add_json, table, write_result
-from playwright.sync_api import Browser, BrowserContext, Error, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, HttpCredentials, Page, expect, sync_playwright
 
 CONTROLS = {"button", "link", "textbox", "checkbox", "radio", "combobox", "slider", "spinbutton", "tab", "switch"}
 SERIOUS = ("serious", "critical")
@@ -230,7 +230,7 @@ def drive(browser: Browser, asked: argparse.Namespace) -> tuple[dict[str, dict[s
     """All views one after the other: figures by view, and faults."""
     figures, faults = {}, []
     for name, window in VIEWS.items():
-        login = {"username": "planner", "password": asked.token} if asked.token else None
+        login: HttpCredentials | None = {"username": "planner", "password": asked.token} if asked.token else None
         context = browser.new_context(http_credentials=login, **window)
         walk = Walk(name, context, asked)
         try:

@@ -279,7 +279,7 @@ def order_of_valid_plans(scored: Sequence[Scored]) -> dict[str, object]:
     beaten = []
     for one in perfect:
         worse = [other for other in scored if other.example == one.example and (other.validity or 0.0) < 1]
-        beaten.append(np.mean([other.verdict.total > one.verdict.total for other in worse]))
+        beaten.append(float(np.mean([other.verdict.total > one.verdict.total for other in worse])))
     return {
         "validity": float(np.mean([one.validity for one in perfect])),
         "total of 30": to_json(mean_interval([one.verdict.total for one in perfect], goals)),
@@ -331,12 +331,12 @@ def auc(
         for kind, of_kind in won.items()
     }
     corrupted = [of_kind for kind, of_kind in won.items() if kind != ALTERNATIVE]
-    means = {name: np.mean([of_kind[name] for of_kind in corrupted if name in of_kind]) for name in true}
+    means = {name: float(np.mean([own[name] for own in corrupted if name in own])) for name in true}
     overall = mean_interval(list(means.values()), [goal_of[name] for name in means])
     return found | {"mean": to_json(overall), "true total of 30": float(np.mean(list(true.values())))}
 
 
-def show(found: dict[str, object]) -> None:
+def show(found: dict[str, Any]) -> None:
     """The same on the terminal."""
     for population, correlated in found["world"].items():
         print(f"\n{population}: {correlated['plans']} plans")
@@ -359,7 +359,7 @@ def show(found: dict[str, object]) -> None:
             print(f"{kind:24} {cells[0]!s:24} {cells[1]}")
 
 
-def interval(value: dict[str, float] | None) -> str:
+def interval(value: dict[str, Any] | None) -> str:
     """A mean and its ends."""
     if value is None:
         return "-"

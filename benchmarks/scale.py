@@ -37,6 +37,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from unittest.mock import patch
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -82,9 +83,6 @@ QUICK = {
 }
 GOAL_SEGMENTS, GOAL_DIMENSION = 25_000_000, 1024
 H200_BYTES_PER_S, H200_INT8_PER_S = 4.3e12, 1.58e15
-
-Result = dict[str, Any]
-
 
 Result = dict[str, Any]
 TASKS = {"one_ms": ("one query", "one_query"), "batch64_ms": ("64 queries", "batch64")}
@@ -278,7 +276,8 @@ class OwnMemory:
 
 def grow_worker(folder: str, count: int, dimension: int, repeats: int) -> Result:
     """Add narrations to a corpus, remove some and then many, each timed, and search it before and after."""
-    change.open_recorded_encoder = lambda *_, **__: SyntheticEncoder(dimension)  # no hub knows it
+    # No hub knows it.
+    patch.object(change, "open_recorded_encoder", return_value=SyntheticEncoder(dimension)).start()
     corpus = Path(folder)
     queries = list(questions(Corpus.open(corpus), 1, STEPS))
     began_with = Index.open(corpus)
@@ -303,7 +302,7 @@ def grow_worker(folder: str, count: int, dimension: int, repeats: int) -> Result
     return {"narrations": count, "dimension": dimension, **done, "peak_rss_gb": peak_rss()}
 
 
-WORKERS = {"build": build_worker, "search": search_worker, "grow": grow_worker}
+WORKERS: dict[str, Callable[..., Result]] = {"build": build_worker, "search": search_worker, "grow": grow_worker}
 
 
 def grown(folder: Path, count: int, dimension: int, repeats: int) -> Result:

@@ -382,7 +382,7 @@ def shares(result: dict[str, Any], machine: dict[str, float]) -> dict[str, Any]:
 def overhead(ours: dict[str, Any], scan: dict[str, Any], task: str) -> float:
     """How much longer the certified search takes than its scan: the median over rounds, each with both in a row."""
     rounds = zip(*(row["timings"][task]["rounds_ms"] for row in (ours, scan)), strict=False)
-    return statistics.median(whole / part for whole, part in rounds) - 1
+    return float(statistics.median(whole / part for whole, part in rounds)) - 1
 
 
 def main() -> None:

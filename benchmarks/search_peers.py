@@ -87,7 +87,7 @@ def coverage(W: NDArray[Any]) -> NDArray[Any]:
     D = np.zeros_like(W[:, 0])
     for i in range(W.shape[1]):
         D = np.maximum.accumulate(W[:, i] + D, axis=1)
-    return D[:, -1] / W.shape[1]
+    return np.asarray(D[:, -1] / W.shape[1])
 
 
 def oracle(data: Data, queries: Queries) -> NDArray[np.float64]:
@@ -256,7 +256,7 @@ def _on_threads(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) ->
             raise AssertionError("a measuring kernel gave no number")
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
 def _total(numbers: NDArray[np.int64]) -> int:
     total = 0
     for number in numbers:
@@ -288,6 +288,6 @@ def _dots(typing_context: Any, turns: Any) -> Any:
 _dots_intrinsic = intrinsic(_dots)
 
 
-@numba.njit(nogil=True)
-def _dot_products(turns: int) -> int:
+@numba.njit(nogil=True)  # type: ignore[untyped-decorator]
+def _dot_products(turns: int) -> Any:
     return _dots_intrinsic(turns)

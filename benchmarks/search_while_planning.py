@@ -30,8 +30,7 @@ from recipe.corpus.store import Corpus
 from recipe.data.examples import read_examples
 from recipe.models.model import open_model
 from recipe.models.protocol import all_answered
-from recipe.planning.planner import Planner, Request
-from recipe.planning.predictions import read_plan
+from recipe.planning.planner import Planner, Request, read_plan
 from recipe.planning.search import PlanSearch
 from recipe.reward.scorer import PromptGroup, Scorer, Steps, score_or_raise
 from recipe.reward.verifier import Verifier
@@ -87,7 +86,7 @@ def sampled(planner: Planner, verifier: Verifier, examples: Sequence[Example]) -
     began = time.monotonic()
     outcomes = planner.complete([Request.of(one) for one in examples], SAMPLES)
     answers = [all_answered(own) for own in outcomes]
-    plans = [[list(getattr(read_plan(one), "steps", ())) for one in own] for own in answers]
+    plans = [[tuple(getattr(read_plan(one), "steps", ())) for one in own] for own in answers]
     rewards = totals(verifier, examples, plans)
     seconds = (time.monotonic() - began) / SAMPLES
     return {

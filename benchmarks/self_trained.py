@@ -36,7 +36,7 @@ from recipe.audit.score import prompt_means, wins
 from recipe.config import EncoderConfig, RewardConfig
 from recipe.corpus.encoders import open_encoder
 from recipe.corpus.store import Corpus
-from recipe.data.benchmarks import find_benchmark, read_benchmarks
+from recipe.data.benchmarks import read_benchmarks, require_benchmarks
 from recipe.data.examples import read_examples
 from recipe.data.procedures import read_procedures
 from recipe.mining.pseudo_prompts import PartOfCorpus, edited_plans, foreign_steps, other_words
@@ -45,7 +45,7 @@ from recipe.planning.prediction_files import read_predictions
 from recipe.reward.embeddings import NarrationIndex, StepEmbeddings, Vectors
 from recipe.reward.grounded import GroundedMethod
 from recipe.reward.plan_features import plan_features
-from recipe.reward.scorer import PromptGroup, Steps
+from recipe.reward.scorer import PromptGroup, Steps, score_or_raise
 from recipe.reward.self_trained import PositionModel, SelfTrained
 from recipe.stats import mean_interval
 from recipe.text import same_goal
@@ -70,7 +70,7 @@ class AuditSet(NamedTuple):
     """Prompts and the corpus that they are audited on."""
 
     prompts: list[AuditPrompt]
-    index: NarrationIndex
+    corpus: NarrationIndex
 
 
 class Scored(NamedTuple):
@@ -166,8 +166,8 @@ def audit_set(name: str, data: Path, embeddings: StepEmbeddings, speech: Narrati
         assert speech is not None
         told = {speech.narration(number).video_id: number for number in range(len(speech))}
         if name == "speech-dev":
-            own = [one for one in recipes if one.split == "train" and one.video_id in told]
-            prompts = build_prompts(select(own, 0, 80), embeddings.stacked, 0)
+            known = [one for one in recipes if one.split == "train" and one.video_id in told]
+            prompts = build_prompts(select(known, 0, 80), embeddings.stacked, 0)
             return AuditSet(prompts, PartOfCorpus(speech, [told[prompt.video_id] for prompt in prompts]))
         tests = [one for one in recipes if one.split in ("val", "validation") and one.video_id not in told]
         return AuditSet(build_prompts(select(tests, 0, 100), embeddings.stacked, 0), speech)
@@ -177,7 +177,7 @@ def audit_set(name: str, data: Path, embeddings: StepEmbeddings, speech: Narrati
     for source, limit in limits.items():
         if source != name and name in ("niv", "captaincook4d"):
             continue
-        procedures = list(read_benchmarks({source: find_benchmark(data, source)}))
+        procedures = read_benchmarks(require_benchmarks(data, [source]))
         splits = ("train",) if name == "lists-dev" else ("test", "val") if source == "captaincook4d" else ("test",)
         audited = [one for one in procedures if one.split in splits]
         own = build_prompts(select(audited, 0, limit), embeddings.stacked, 0)
@@ -290,7 +290,7 @@ def scored_prompts(
         plans = list(dict.fromkeys([*prompt.variants.values(), *more]))
         group = PromptGroup(prompt.goal, prompt.history, plans)
         [(rewards, alignment)] = method.rewards_and_alignments([group], embeddings.by_text(method.texts(group)))
-        numbers = plan_features(alignment, rewards, places(alignment.vectors))
+        numbers = plan_features(alignment, rewards, places(alignment.texts.vectors))
         scored.append(Scored(prompt, plans, np.array([reward.total for reward in rewards]), numbers))
     return scored
 
@@ -373,8 +373,8 @@ def measure_world(run: Path, embeddings: StepEmbeddings) -> dict[str, Any]:
     scored = scored_prompts(corpus, prompts, plans, places, embeddings)
     groups = [PromptGroup(one.goal, one.history, own) for one, own in zip(prompts, plans, strict=True)]
     valid = [
-        {plan: outcome.total for plan, outcome in zip(group.plans, outcomes, strict=True)}
-        for group, outcomes in zip(groups, validity.score_groups(groups), strict=True)
+        {plan: reward.total for plan, reward in zip(group.plans, rewards, strict=True)}
+        for group, rewards in zip(groups, score_or_raise(validity, groups), strict=True)
     ]
     goals = [same_goal(prompt.goal) for prompt in prompts]
     before = np.array([_best_plan(one, own, None) for one, own in zip(scored, valid, strict=True)])

@@ -109,7 +109,7 @@ def spectrum(dimension: int) -> Vectors:
 
 def unit(vectors: Vectors) -> Vectors:
     """Rows of norm 1."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 def build(folder: Path, count: int, dimension: int, shard_size: int = 4096, progress: Progress = SILENT) -> Path:

@@ -270,7 +270,7 @@ def by_recogniser(example: Example) -> tuple[Any, Any, Any, Reader]:
 
 
 def _distinct(names: Sequence[str | None], among: AbstractSet[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name in names if name in among))
+    return tuple(dict.fromkeys(name for name in names if name is not None and name in among))
 
 
 def read_prompts(
