@@ -176,10 +176,11 @@ def _whole(path: Path) -> bool:
         size = int.from_bytes(stream.read(8), "little")
         try:
             header = json.loads(stream.read(size) if size < path.stat().st_size else b"")
-        except ValueError:
+            end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+            return path.stat().st_size == 8 + size + int(end)
+        # Of a damaged file the header may be JSON of another shape.
+        except (ValueError, LookupError, TypeError, AttributeError):
             return False
-    end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
-    return path.stat().st_size == 8 + size + int(end)
 
 
 def _report(folder: Path, data: str, name: str, licence: str) -> dict[str, Path | bytes]:

@@ -129,6 +129,7 @@ def test_a_report_has_a_card_with_its_figures(tmp_path: Path, hub: Any, recipe: 
         (lambda run: (run / "model" / "README.md").unlink(), r"README\.md"),
         (lambda run: (run / "model" / "config.json").unlink(), r"config\.json"),
         (lambda run: (run / "model" / "model.safetensors").unlink(), r"model\.safetensors"),
+        (lambda run: (run / "model" / "model.safetensors").write_bytes(b"\x02" + bytes(7) + b"[]"), "cut or damaged"),
         (lambda run: (run / "model" / "card.json").write_text('{"key": "hf_' + "a" * 34 + '"}'), r"card\.json"),
         (lambda run: (run / "model" / "tokenizer.json").write_text('{"k": "a-key-of-this-environment"}'), "tokenizer"),
         (

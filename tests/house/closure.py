@@ -56,7 +56,7 @@ BOUNDS = {
     "modules that tests import": Bound(191, 120),
     "test files that touch privates": Bound(20, 40),
     "monkeypatch.setattr": Bound(75, 100),
-    "lines of tests": Bound(55_950, 44_000),
+    "lines of tests": Bound(55_960, 44_000),
     "words of guides": Bound(39_450, 40_000),
 }
 

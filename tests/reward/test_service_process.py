@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -327,6 +328,18 @@ def test_a_reward_that_was_trained_on_the_old_corpus_keeps_it_and_says_so(
     assert service.replaced
     assert caplog.text.count("cannot be served, and") == 1
     assert "stays: The reward was trained on another corpus" in caplog.text
+
+
+def test_a_manifest_that_cannot_be_read_for_a_moment_is_looked_at_again(tmp_path: Path) -> None:
+    from recipe_apps.service.app import create_app
+
+    corpus = Corpus.open(built(tmp_path / "corpus", TALKS))
+    watch, manifest = create_app(Verifier(corpus), corpus=corpus).state.service.watch, corpus.folder / "manifest.json"
+    text, status = manifest.read_bytes(), manifest.stat()
+    for content, held in ((b" " * len(text), None), (text, corpus.manifest["id"])):
+        manifest.write_bytes(content)
+        os.utime(manifest, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+        assert (watch.look(), watch.on_disk) == (True, held)
 
 
 def test_what_keeps_it_from_starting_is_told_in_one_sentence(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from recipe.artifacts import fingerprint
+from recipe.artifacts import fingerprint, read_text
 from recipe.config import changed_values, parse_config
 from recipe.data.examples import read_examples
 from recipe.errors import ComputeError, InputError
@@ -62,11 +62,7 @@ def fill_board(board: Board, session: Session, settings: BoardSettings, root: Pa
             files = [path] if path.is_file() else sorted(path.glob("*.json"))
             if not files:
                 raise InputError.at(path, "no task graph is there", "give a JSON file, or a folder of JSON files")
-            try:
-                graphs = {file.name: file.read_text(encoding="utf-8") for file in files}
-            except UnicodeDecodeError as error:
-                problem = f"a task graph is not UTF-8 at byte {error.start}"
-                raise InputError.at(path, problem, "save it as UTF-8") from None
+            graphs = {file.name: read_text(file) for file in files}
         references = References.of(examples, graphs)
         scorers = [
             scorer if scorer.root is None else scorer.model_copy(update={"root": root / scorer.root})

@@ -30,5 +30,6 @@ class CorpusWatch:
         try:
             self.on_disk = open_manifest(self.folder)["id"]
         except (CorpusError, OSError):
-            self.on_disk = None
+            # Without a stamp, so that an error that passes is followed by another look.
+            self.on_disk, self._stamp = None, None
         return self.on_disk != before
