@@ -108,6 +108,7 @@ def test_what_is_written_is_read(
     assert list(read_histories(path).items()) == [(history.example_id, history) for history in second]
     assert write_procedures(path, third) == len(third)
     assert read_procedures(path) == (third, [])
+    assert read_procedures(written(Path(path).parent, PROCEDURE | {"steps": [{"text": "a|b", "start": 1}]}))[0]
 
 
 @pytest.mark.parametrize(
