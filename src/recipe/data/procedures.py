@@ -174,7 +174,7 @@ def _read_row(path: Path | str, line: int, text: str) -> ProcedureRow:
             problem = "the row holds a whole procedure in 'steps', too"
             remedy = "give 'steps' alone, or 'history' with 'continuation'"
             raise InputError.at(path, problem, remedy, line=line, field=name)
-    # One step cannot be cut, so that such a row is more likely a cell of a table with all steps in it; a cell has no time.
+    # One step cannot be cut, so that such a row is more likely a table's cell with all steps in it, without a time.
     if len(row.steps) == 1 and row.steps[0].start is None and "|" in row.steps[0].text:
         problem = f"the only step, {quoted_value(row.steps[0].text)}, may be several that bars divide"
         raise InputError.at(path, problem, "give each step as an item of the list", line=line, field="steps")
