@@ -63,7 +63,7 @@ class Recipe(tests.conftest.Recipe):
         assert self.files(leaves) == before
 
     def files(self, but: str) -> dict[str, bytes]:
-        kept = (path for path in self.folder.rglob("*") if path.is_file() and path.is_relative_to(self.folder))
+        kept = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
         named = {str(path.relative_to(self.folder)): path for path in kept}
         return {name: path.read_bytes() for name, path in named.items() if not name.startswith(f"{but}/")}
 
